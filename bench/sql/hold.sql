@@ -1,10 +1,10 @@
--- A dispatcher that is named here is kept waiting where it is about to store that an item was dispatched: the engine
--- has answered, nothing is committed. It waits before it has locked anything.
+-- Blocks the dispatchers that are named in this table just before they mark an item as dispatched: the engine has
+-- answered, and nothing is committed. A blocked dispatcher waits before its statement locks a row.
 CREATE TABLE chaos_hold (name text PRIMARY KEY);
 
 CREATE FUNCTION chaos_hold() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    -- What claims, and what begins a run, sets the same columns inside functions.
+    -- The functions that claim items and begin runs set the same columns.
     WHILE current_query() LIKE '%SET status = ''DISPATCHED''%'
             AND EXISTS (SELECT 1 FROM chaos_hold WHERE name = current_setting('application_name')) LOOP
         PERFORM pg_sleep(0.02);

@@ -1,5 +1,5 @@
--- The judge's log, written by triggers inside the transactions that it judges. `seq` is the order:
--- a slot that is freed is noted before its commit, and whoever takes it can only do so after.
+-- The judge's log, written by triggers inside the transactions that it judges. `seq` is the order of the entries. A
+-- freed slot is recorded before the commit that frees it, so every later use of the slot has a higher `seq`.
 CREATE TABLE chaos_log (
     seq bigint GENERATED ALWAYS AS IDENTITY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -13,7 +13,7 @@ CREATE TABLE chaos_log (
     other int,
     owner uuid
 );
--- Which process id belongs to which start of a process, by the name of its sessions.
+-- The process id of each start of a process, by the `application_name` of its sessions.
 CREATE TABLE chaos_process (id uuid PRIMARY KEY, name text NOT NULL);
 
 CREATE FUNCTION chaos_slot() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -34,7 +34,7 @@ CREATE TRIGGER chaos_slot_inserted AFTER INSERT ON execution_queue
 CREATE TRIGGER chaos_slot_deleted AFTER DELETE ON execution_queue
     FOR EACH ROW WHEN (OLD.stage = 5) EXECUTE FUNCTION chaos_slot();
 
--- An attempt that was counted: the item itself may be gone when somebody looks.
+-- An attempt that was counted. Attempts are logged, because the item itself may be deleted before the harness reads it.
 CREATE FUNCTION chaos_attempt() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO chaos_log (what, id, number) VALUES ('attempt', NEW.id, NEW.attempt_count);
@@ -43,17 +43,19 @@ END $$;
 CREATE TRIGGER chaos_attempt AFTER UPDATE OF attempt_count ON execution_queue
     FOR EACH ROW WHEN (OLD.attempt_count < NEW.attempt_count) EXECUTE FUNCTION chaos_attempt();
 
--- An execution's life: begun, owned by another, ended; and what must never happen: rewound to
--- PENDING, revived after its end, or written by a process that does not own it (zombie). A run of an
--- engine elsewhere is its own owner, whichever process writes for it. A child is its root's owner's.
+-- The life of an execution: begun, owned by another process, ended. Also the changes that must never happen: back to
+-- PENDING (rewound), changed after its end (revived), or written by a process that does not own it (zombie). A run of a
+-- remote engine is its own owner, whichever process writes for it. A child belongs to its root's owner.
 CREATE FUNCTION chaos_life() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     holder uuid := CASE WHEN OLD.status = 'RUNNING' AND (NEW.completed_at IS NOT NULL OR NEW.last_seq <> OLD.last_seq)
                         THEN CASE WHEN OLD.owner IS NULL AND OLD.root <> OLD.id
-                                  THEN (SELECT r.owner FROM workflow_execution r WHERE r.id = OLD.root) ELSE OLD.owner END END;
+                                  THEN (SELECT r.owner FROM workflow_execution r WHERE r.id = OLD.root)
+                                  ELSE OLD.owner END END;
 BEGIN
-    IF holder <> OLD.id AND holder::text IS DISTINCT FROM OLD.engine_run_id AND (SELECT p.name FROM chaos_process p WHERE p.id = holder)
-            IS DISTINCT FROM current_setting('application_name') THEN
+    IF holder <> OLD.id AND holder::text IS DISTINCT FROM OLD.engine_run_id
+       AND (SELECT p.name FROM chaos_process p WHERE p.id = holder)
+           IS DISTINCT FROM current_setting('application_name') THEN
         INSERT INTO chaos_log (what, id, name) VALUES ('zombie', OLD.id, current_setting('application_name'));
     END IF;
     IF NEW.status = OLD.status AND NEW.owner IS NOT DISTINCT FROM OLD.owner THEN
@@ -78,7 +80,8 @@ BEGIN
         VALUES ('workspace', NEW.id, NEW.tier, NEW.limit_override, (NEW.paused OR NEW.deleted_at IS NOT NULL)::int);
     ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
         INSERT INTO chaos_log (what, id, number, other)
-        VALUES ('definition', NEW.id, CASE WHEN NEW.status = 'ACTIVE' THEN NEW.concurrency ELSE 0 END, NEW.key_concurrency);
+        VALUES ('definition', NEW.id, CASE WHEN NEW.status = 'ACTIVE' THEN NEW.concurrency ELSE 0 END,
+                NEW.key_concurrency);
     ELSE
         INSERT INTO chaos_log (what, name, number) VALUES ('tier', NEW.name, NEW.max_running);
     END IF;

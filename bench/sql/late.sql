@@ -1,5 +1,5 @@
--- Records of a process named here arrive late: they wait before they look at anything, as if the
--- network had kept them. This is a fault, not a mutant: a late record must be refused.
+-- Delays the calls of `record` by the processes that are named in this table. A delayed call waits before it reads any
+-- row, as if the network had delayed it. This is a fault, not a mutant: the service must refuse a late record.
 CREATE UNLOGGED TABLE chaos_late (name text PRIMARY KEY);
 
 CREATE FUNCTION chaos_arrive() RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -1,5 +1,6 @@
--- A wrong recovery: what a silent process held is deleted and made again under a new id.
-CREATE OR REPLACE FUNCTION chaos_recover(silent_s float8) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+-- A wrong recovery: the executions of a silent process are deleted and created again under new ids.
+CREATE OR REPLACE FUNCTION chaos_recover(silent_s float8) RETURNS bigint LANGUAGE plpgsql
+SET search_path FROM CURRENT AS $$
 DECLARE
     r record;
     made bigint := 0;
@@ -8,7 +9,8 @@ BEGIN
                FROM execution_queue q
                JOIN workflow_execution e ON e.id = q.id
                JOIN process p ON p.id = coalesce(e.owner, q.claimed_by)
-              WHERE q.stage = 5 AND p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => silent_s)
+              WHERE q.stage = 5 AND p.ended_at IS NULL
+                AND p.heartbeat_at < clock_timestamp() - make_interval(secs => silent_s)
                 FOR UPDATE OF e, q SKIP LOCKED
     LOOP
         DELETE FROM execution_queue WHERE id = r.id;

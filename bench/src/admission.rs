@@ -1,9 +1,9 @@
-//! Admission measured: flat whatever waits, fair whoever floods.
+//! Measures admission: claims must stay fast next to any backlog, and fair while a workspace floods the queue.
 //!
 //! Invariants
-//! - Commits are flushed, as in production; every figure has a baseline from the same run.
-//! - The measurement judges itself: a claim that is not flat, or a quiet workspace that is delayed,
-//!   is a broken promise, told apart from a broken harness.
+//! - Commits are flushed, as in production. Every figure has a baseline from the same run.
+//! - A slow claim or a delayed quiet workspace is reported as a broken promise. This result differs from an error of
+//!   the measurement itself.
 //!
 //! Not here: throughput, faults (`chaos`).
 
@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{Cluster, Commits, forebay};
+use crate::cluster::{Cluster, Commits, forebay_binary};
 use crate::measure::stats::round;
 use crate::measure::world::World;
 use crate::report::{self, say};
@@ -27,7 +27,7 @@ use claims::Probe;
 use moves::Moved;
 use quiet::{ALONE, Arm, CHURNING, ELSEWHERE, HELD, SlowServer};
 
-/// More than this, and the promise is broken.
+/// The promise is broken above this ratio.
 const MOST: f64 = 2.0;
 const ROUNDS: usize = 300;
 const QUIET_RUNS: usize = 5;
@@ -35,8 +35,8 @@ const QUIET_SECONDS: u32 = 15;
 
 /// What a run measures.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// 1 is a million items; less is for trying the harness out.
+pub struct AdmissionOptions {
+    /// 1 means a million items. Use less to try the harness.
     pub scale: f64,
     /// Parts to measure: claims, moves, quiet, shares.
     pub parts: Vec<String>,
@@ -65,12 +65,12 @@ impl Scale {
 }
 
 /// Runs the measurement and prints it. True if the promises held.
-pub async fn run(options: &Options) -> Result<bool> {
+pub async fn run(options: &AdmissionOptions) -> Result<bool> {
     if !(options.scale > 0.0 && options.scale <= 10.0) {
-        bail!("--scale: above 0, at most 10");
+        bail!("--scale must be greater than 0 and at most 10");
     }
     let machine = report::machine();
-    let cluster = Cluster::start(&forebay(None)?, Commits::Flushed, 200).await?;
+    let cluster = Cluster::start(&forebay_binary(None)?, Commits::Flushed, 200).await?;
     let bench = Bench { scale: Scale(options.scale), cluster: &cluster };
     let measured = async {
         bench.prepare().await?;
@@ -87,7 +87,7 @@ pub async fn run(options: &Options) -> Result<bool> {
         "bench": "admission", "machine": machine, "postgres": settings?, "scale": options.scale,
         "figures": figures, "held": held,
     });
-    report::figures(&line)?;
+    report::print_figures(&line)?;
     Ok(held)
 }
 
@@ -97,7 +97,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Autovacuum comes round as the page of measured limits says.
+    /// Lets autovacuum look at the tables every 10 s instead of every minute.
     async fn prepare(&self) -> Result<()> {
         let client = self.cluster.target()?.connect().await?;
         client.batch_execute("ALTER SYSTEM SET autovacuum_naptime = '10s'").await?;
@@ -162,7 +162,8 @@ impl Bench<'_> {
         Ok((Value::Object(figures), held))
     }
 
-    /// Backlogs that stand still; the worst p50 over that of an empty queue.
+    /// Measures claims beside backlogs that do not change. Returns the worst ratio of their p50 to that of an empty
+    /// queue.
     async fn claims(&self, figures: &mut Map<String, Value>) -> Result<f64> {
         let mut probes: Vec<Probe> = Vec::new();
         for (name, case) in cases::standing(self.scale) {
@@ -170,12 +171,12 @@ impl Bench<'_> {
             probes.push(case.build(name, self.world(name).await?).await?);
         }
         self.checkpoint().await?;
-        say(format!("claiming by turns, {} rounds of {} cases…", self.scale.rounds(), probes.len()));
+        say(format!("claiming in turns, {} rounds of {} cases…", self.scale.rounds(), probes.len()));
         let stop = CancellationToken::new();
         let sweeps = tokio::spawn(claims::sweep(probes.clone(), stop.clone()));
-        let claims = claims::by_turns(&probes, self.scale.rounds()).await;
+        let claims = claims::claim_in_turns(&probes, self.scale.rounds()).await;
         stop.cancel();
-        let sweeps = sweeps.await.context("the sweeps broke off")??;
+        let sweeps = sweeps.await.context("the sweeps stopped early")??;
         let claims = claims?;
         let names: Vec<&'static str> = probes.iter().map(|probe| probe.name).collect();
         drop(probes);
@@ -184,15 +185,16 @@ impl Bench<'_> {
         }
         let ratio = table::claims(&names, &claims, &sweeps);
         let by_case = claims.iter().map(|(name, sample)| ((*name).to_owned(), sample.json())).collect();
-        let sweep_ms = sweeps.iter().map(|(name, (ready, gates))| {
-            ((*name).to_owned(), json!({ "sweep": round(ready.p50()), "gates": round(gates.p50()) }))
+        let sweep_ms = sweeps.iter().map(|(name, (ready, unblock))| {
+            ((*name).to_owned(), json!({ "sweep": round(ready.p50()), "unblock": round(unblock.p50()) }))
         });
         figures.insert("claim_ms".to_owned(), Value::Object(by_case));
         figures.insert("sweep_ms".to_owned(), Value::Object(sweep_ms.collect()));
         Ok(ratio)
     }
 
-    /// Backlogs on the move; the worst p50 over that of an empty queue at the same time.
+    /// Measures claims beside backlogs that change. Returns the worst ratio of their p50 to that of an empty queue at
+    /// the same time.
     async fn moves(&self, figures: &mut Map<String, Value>) -> Result<f64> {
         let empty = Case::Empty.build("empty_beside", self.world("empty_beside").await?).await?;
         let (million, rounds) = (self.scale.million(), self.scale.rounds());
@@ -202,7 +204,7 @@ impl Bench<'_> {
         say("pausing a definition with all of them ready…");
         let workspace = pausing.tenants[0].workspace;
         moves::pause_all(&pausing.world, workspace, &pausing.tenants).await?;
-        let mover = moves::set_aside(pausing.world.clone(), workspace);
+        let mover = moves::block_items(pausing.world.clone(), workspace);
         let paused = moves::measure(&pausing, &empty, rounds, mover).await?;
         drop(pausing);
         self.drop_world("pausing_1m").await?;
@@ -210,20 +212,20 @@ impl Bench<'_> {
         say("loading due_1m…");
         let due = Case::Due(million).build("due_1m", self.world("due_1m").await?).await?;
         self.checkpoint().await?;
-        say("letting all of them ripen…");
-        let ripened = moves::measure(&due, &empty, rounds, moves::ripen(due.world.clone())).await?;
+        say("letting all of them become due…");
+        let promoted = moves::measure(&due, &empty, rounds, moves::promote(due.world.clone())).await?;
         drop((due, empty));
         self.drop_world("due_1m").await?;
         self.drop_world("empty_beside").await?;
 
-        let all = [("paused_1m", paused), ("due_1m", ripened)];
+        let all = [("paused_1m", paused), ("due_1m", promoted)];
         table::moves(&all);
         let json = all.iter().map(|(name, moved)| ((*name).to_owned(), moved.json())).collect();
         figures.insert("moves".to_owned(), Value::Object(json));
         Ok(all.iter().map(|(_, moved)| Moved::ratio(moved)).fold(0.0, f64::max))
     }
 
-    /// A quiet workspace beside a flood; the worst p99 over what it is judged by.
+    /// Measures a quiet workspace beside a flood. Returns the worst ratio of its p99 to its baseline's.
     async fn quiet(&self, figures: &mut Map<String, Value>) -> Result<f64> {
         let slow = SlowServer::start().await?;
         let (held, churning) = (slow.document(), log_document());
@@ -238,7 +240,7 @@ impl Bench<'_> {
         self.checkpoint().await?;
         let seconds = self.scale.seconds(QUIET_SECONDS);
         for run in 1..=QUIET_RUNS {
-            say(format!("quiet beside a flood, round {run} of {QUIET_RUNS}, {seconds} s an arm…"));
+            say(format!("quiet beside a flood, round {run} of {QUIET_RUNS}, {seconds} s per arm…"));
             for arm in &mut arms {
                 arm.run(seconds).await.with_context(|| format!("quiet, {}", arm.name))?;
             }

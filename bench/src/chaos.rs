@@ -1,14 +1,16 @@
-//! The chaos harness: the real service, broken on purpose, and judged by what it left behind.
+//! The chaos harness: breaks the real service on purpose, and then checks the records in the database for violated
+//! invariants.
 //!
 //!     warm ──▶ faults (safety is judged) ──▶ heal ──▶ quiet (liveness is judged) ──▶ audit
 //!
 //! Invariants
-//! - The judge trusts triggers and its own receiver, never the code it judges.
-//! - Every choice comes from the seed, which is printed; what the machine does with it is its own.
-//! - A run ends held, broken (an invariant did not hold, and which) or as an error (the harness failed).
+//! - The judge reads only the log of its own triggers and its own HTTP receiver, never results that the service
+//!   reports.
+//! - Every random choice comes from the seed, which is printed. Two runs with one seed still differ in their timing.
+//! - A run has one of three results: all invariants held, some were broken (they are listed), or the harness itself
+//!   failed.
 
 mod api;
-mod asking;
 pub mod crowded;
 pub mod durable;
 mod journal;
@@ -21,8 +23,10 @@ pub mod mixed;
 pub mod mutant;
 mod nemesis;
 pub mod outage;
+mod phases;
 pub mod poison;
 mod proxy;
+mod retrying_client;
 mod setup;
 pub mod short;
 pub mod soak;
@@ -38,20 +42,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// What a caller decides of a run.
+/// The options of a run, from the command line.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ChaosOptions {
     pub forebay: PathBuf,
     pub seed: u64,
-    /// How much of the full load.
+    /// The share of the full load, such as 0.1.
     pub scale: f64,
-    /// The short form: seconds, and every lease at a tenth.
+    /// The short form: seconds instead of minutes, and every lease at a tenth of its default.
     pub short: bool,
-    /// Keep the processes' logs whatever happens.
+    /// Keep the processes' logs even if all invariants hold.
     pub keep_logs: bool,
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The invariants that did not hold.
@@ -59,7 +63,7 @@ pub struct Outcome {
     pub figures: Value,
 }
 
-/// The times by which processes are told dead, in ms.
+/// The times after which processes are declared dead, in ms.
 #[derive(Clone, Copy, Debug)]
 pub struct Leases {
     pub heartbeat: u64,
@@ -89,9 +93,9 @@ impl Leases {
     fn settings(&self) -> Vec<String> {
         vec![
             format!("process.heartbeat_ms={}", self.heartbeat),
-            format!("process.shards_after_ms={}", self.shards),
-            format!("process.claims_after_ms={}", self.claims),
-            format!("process.runs_after_ms={}", self.runs),
+            format!("process.shard_lease_ms={}", self.shards),
+            format!("process.claim_lease_ms={}", self.claims),
+            format!("process.run_lease_ms={}", self.runs),
             format!("dispatch.poll_interval_ms={}", self.poll),
         ]
     }
@@ -99,9 +103,9 @@ impl Leases {
     fn json(&self) -> Value {
         json!({
             "heartbeat_ms": self.heartbeat,
-            "shards_after_ms": self.shards,
-            "claims_after_ms": self.claims,
-            "runs_after_ms": self.runs,
+            "shard_lease_ms": self.shards,
+            "claim_lease_ms": self.claims,
+            "run_lease_ms": self.runs,
             "poll_interval_ms": self.poll,
         })
     }

@@ -1,8 +1,8 @@
-//! A private PostgreSQL for one run, gone at its end.
+//! A private PostgreSQL for one run, removed at its end.
 //!
 //! Invariants
-//! - However this process ends, the server stops (`private_postgres` sees to it).
-//! - Two runs share nothing: each has a cluster of its own.
+//! - The server stops when this process ends in any way (`private_postgres` ensures this).
+//! - Two runs share nothing: each has its own cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ use private_postgres::{Launcher, Options, PrivatePostgres};
 use serde_json::{Map, Value, json};
 use store::connect::Target;
 
-/// What a commit is worth.
+/// How durable a commit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commits {
-    /// Flushed to disk, as in production: for figures.
+    /// Flushed to disk, as in production: for measurements.
     Flushed,
-    /// In memory only: for runs in which the server itself is never killed.
+    /// Not flushed to disk: for runs that never kill the server.
     Fast,
 }
 
@@ -24,7 +24,7 @@ pub enum Commits {
 #[derive(Debug)]
 pub struct Cluster {
     postgres: PrivatePostgres,
-    /// To be removed at the end; an ephemeral cluster removes its own.
+    /// A directory to remove at the end. None for an ephemeral cluster, which removes its own directory.
     dir: Option<PathBuf>,
 }
 
@@ -39,7 +39,7 @@ impl Cluster {
         Cluster::start_in(forebay, dir, max_connections).await
     }
 
-    /// Starts it again with statements counted, where the server has the extension for it.
+    /// Restarts it with statement counting, if the server has the extension.
     pub async fn counting(self, forebay: &Path, max_connections: u32) -> anyhow::Result<Cluster> {
         let client = self.target()?.connect().await?;
         let known = "SELECT 1 FROM pg_available_extensions WHERE name = 'pg_stat_statements'";
@@ -73,7 +73,7 @@ impl Cluster {
         self.postgres.url()
     }
 
-    /// A URL whose sessions carry a name, by which a trigger can tell who wrote.
+    /// A URL whose sessions have this `application_name`, so that a trigger can record which process wrote.
     pub fn url_as(&self, name: &str) -> String {
         format!("{}&application_name={name}", self.url())
     }
@@ -83,7 +83,7 @@ impl Cluster {
         Ok(Target::new(&format!("{}&options=-csearch_path%3Dforebay%2Cpublic", self.url_as("harness")))?)
     }
 
-    /// What figures depend on.
+    /// The settings that figures depend on.
     pub async fn settings(&self) -> anyhow::Result<Map<String, Value>> {
         let client = self.target()?.connect().await?;
         let names = ["server_version", "fsync", "synchronous_commit", "shared_buffers", "jit"];
@@ -92,7 +92,7 @@ impl Cluster {
         Ok(rows.iter().map(|row| (row.get::<_, String>(0), json!(row.get::<_, String>(1)))).collect())
     }
 
-    /// Stops the server and removes what it wrote.
+    /// Stops the server and removes its files.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.postgres.stop().await.context("stop PostgreSQL")?;
         if let Some(dir) = self.dir {
@@ -102,8 +102,8 @@ impl Cluster {
     }
 }
 
-/// The service's binary: given, or the one built beside this program.
-pub fn forebay(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+/// The path of the service's binary: the given one, or the one built beside this program.
+pub fn forebay_binary(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let path = match given {
         Some(path) => path,
         None => std::env::current_exe().context("find this program's own file")?.with_file_name("forebay"),

@@ -1,11 +1,13 @@
-//! Speed measured: the whole life of an execution beside what the database alone can do.
+//! Measures throughput: the whole life of an execution in the service, compared with plain SQL on the same database.
 //!
 //! Invariants
-//! - Commits are flushed, batches are of one size everywhere, and the ceilings come from the same run.
-//! - The promise is a ratio: at least half of what plain SQL reaches that writes the same rows and
-//!   keeps no limit. The other figures are told, not judged.
+//! - Commits are flushed, all batches have the same size, and the ceilings (rates of plain SQL) are measured in the
+//!   same run.
+//! - The promise is a ratio: at least a quarter of the rate of a bare queue (insert, claim, delete) that enforces no
+//!   limit and keeps nothing. An execution also has a promise in bytes of the write-ahead log, and one in updates that
+//!   touch no index. The other figures are reported, not judged.
 //!
-//! Not here: whether admission is flat and fair (`admission`), faults (`chaos`).
+//! Not here: whether admission is fast and fair (`admission`), faults (`chaos`).
 
 mod ceilings;
 mod graphs;
@@ -16,27 +18,31 @@ mod wire;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{Cluster, Commits, forebay};
+use crate::cluster::{Cluster, Commits, forebay_binary};
 use crate::measure::stats::{Sample, round};
 use crate::measure::world::World;
 use crate::report::{self, say};
 
-/// Items of one statement, in the ceilings and in Forebay's enqueues alike.
+/// Items per statement, in the ceilings and in Forebay's enqueues.
 const BATCH: usize = 100;
-/// Tenants, in the same-rows ceiling and under Forebay alike.
+/// Tenants, in the same-rows ceiling and under Forebay.
 const TENANTS: usize = 40;
-/// How often the same-rows ceiling and Forebay are measured, in turns. Medians count.
+/// How often the ceilings and Forebay are measured, in turns. The medians are compared.
 const ROUNDS: usize = 3;
-/// Less than this of the same-rows ceiling, and the promise is broken.
-const LEAST: f64 = 0.5;
+/// The promise is broken if Forebay reaches less than this share of the bare ceiling.
+const LEAST_OF_BARE: f64 = 0.25;
+/// The promise is broken if fewer updates of executions touch no index.
+const LEAST_HOT: f64 = 0.95;
+/// The promise is broken if an execution writes more to the write-ahead log.
+const MOST_WAL_BYTES: f64 = 2_000.0;
 const CONNECTIONS: u32 = 100;
 
 /// What a run measures.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// 1 is the full length; less is for trying the harness out.
+pub struct DispatchOptions {
+    /// 1 means the full length. Use less to try the harness.
     pub scale: f64,
-    /// Parts to measure; none: all.
+    /// Parts to measure. Empty for all.
     pub parts: Vec<String>,
 }
 
@@ -58,12 +64,12 @@ impl Scale {
 }
 
 /// Runs the measurement and prints it. True if the promise held.
-pub async fn run(options: &Options) -> Result<bool> {
+pub async fn run(options: &DispatchOptions) -> Result<bool> {
     if !(options.scale > 0.0 && options.scale <= 10.0) {
-        bail!("--scale: above 0, at most 10");
+        bail!("--scale must be greater than 0 and at most 10");
     }
     let machine = report::machine();
-    let binary = forebay(None)?;
+    let binary = forebay_binary(None)?;
     let cluster = Cluster::start(&binary, Commits::Flushed, CONNECTIONS).await?;
     let cluster = cluster.counting(&binary, CONNECTIONS).await?;
     let bench = Bench { scale: Scale(options.scale), cluster: &cluster };
@@ -79,7 +85,7 @@ pub async fn run(options: &Options) -> Result<bool> {
     figures.insert("settings".to_owned(), settings?);
     figures.insert("scale".to_owned(), json!(options.scale));
     figures.insert("held".to_owned(), json!(held));
-    report::figures(&Value::Object(figures))?;
+    report::print_figures(&Value::Object(figures))?;
     Ok(held)
 }
 
@@ -98,7 +104,7 @@ impl Bench<'_> {
         if wanted("latency") {
             let world = self.world("latency").await?;
             let latency = latency::measure(&world, self.scale).await.context("latency")?;
-            latency.tell(&mut figures);
+            held &= latency.add_to(&mut figures);
         }
         if wanted("graphs") {
             let world = self.world("graphs").await?;
@@ -115,9 +121,10 @@ impl Bench<'_> {
             let world = self.world("wire").await?;
             let (single, bulk) = wire::measure(&world, self.scale).await.context("http")?;
             say(format!(
-                "over HTTP with {} clients: {single:.0} starts/s one by one, {bulk:.0}/s in bulk",
+                "over HTTP: {single:.0} starts/s one by one from {} clients, {bulk:.0}/s in bulk",
                 wire::CLIENTS
             ));
+            held &= single >= wire::LEAST_PER_S;
             figures.insert("http_starts_per_s".to_owned(), json!(single.round()));
             figures.insert("http_bulk_starts_per_s".to_owned(), json!(bulk.round()));
         }
@@ -125,13 +132,14 @@ impl Bench<'_> {
     }
 
     async fn throughput(&self, figures: &mut Map<String, Value>) -> Result<bool> {
-        let world = self.world("ceilings").await?;
-        let bare = ceilings::bare(&world, self.scale).await.context("the bare ceiling")?.per_s;
-        say(format!("ceiling, bare insert, claim, delete: {bare:.0}/s"));
-        let (mut ceilings, mut lives) = (Vec::new(), Vec::new());
+        let (mut bare, mut ceilings, mut lives) = (Vec::new(), Vec::new(), Vec::new());
         for round in 1..=ROUNDS {
+            let world = self.world(&format!("bare_{round}")).await?;
+            let ceiling = ceilings::measure_bare(&world, self.scale).await.context("the bare ceiling")?;
+            say(format!("{round} of {ROUNDS}: bare insert, claim, delete: {:.0}/s", ceiling.per_s));
+            bare.push(ceiling);
             let world = self.world(&format!("same_rows_{round}")).await?;
-            let ceiling = ceilings::same_rows(&world, self.scale).await.context("the same-rows ceiling")?;
+            let ceiling = ceilings::measure_same_rows(&world, self.scale).await.context("the same-rows ceiling")?;
             say(format!(
                 "{round} of {ROUNDS}: plain SQL that writes the same rows: {:.0}/s, {:.0} us of the server each",
                 ceiling.per_s, ceiling.cpu_us
@@ -148,9 +156,15 @@ impl Bench<'_> {
         }
         let ceiling = |of: fn(&ceilings::Ceiling) -> f64| Sample::new(ceilings.iter().map(of).collect()).p50();
         let life = |of: fn(&lifecycle::Lifecycle) -> f64| Sample::new(lives.iter().map(of).collect()).p50();
+        let bare = Sample::new(bare.iter().map(|one| one.per_s).collect()).p50();
         let (same_rows, forebay) = (ceiling(|one| one.per_s), life(|one| one.per_s));
-        let ratio = forebay / same_rows;
-        say(format!("forebay at {forebay:.0}/s is {ratio:.2} of the same rows"));
+        let (ratio, ratio_bare) = (forebay / same_rows, forebay / bare);
+        let (hot, wal_bytes) = (life(|one| one.hot), life(|one| one.wal_bytes));
+        say(format!("forebay at {forebay:.0}/s is {ratio_bare:.2} of a bare queue and {ratio:.2} of the same rows"));
+        say(format!("{wal_bytes:.0} bytes of WAL per execution, {hot:.2} of the updates touch no index"));
+        figures.insert("ratio_bare".to_owned(), json!(round(ratio_bare)));
+        figures.insert("hot_ratio".to_owned(), json!(round(hot)));
+        figures.insert("wal_bytes_per_execution".to_owned(), json!(wal_bytes.round()));
         figures.insert("ceiling_bare_per_s".to_owned(), json!(bare.round()));
         figures.insert("ceiling_same_rows_per_s".to_owned(), json!(same_rows.round()));
         figures.insert("forebay_per_s".to_owned(), json!(forebay.round()));
@@ -164,7 +178,7 @@ impl Bench<'_> {
         let lifecycle = &lives[0];
         figures.insert("commits_per_execution".to_owned(), json!(round(lifecycle.commits)));
         figures.insert("statements_per_execution".to_owned(), json!(lifecycle.statements.map(round)));
-        Ok(ratio >= LEAST)
+        Ok(ratio_bare >= LEAST_OF_BARE && hot >= LEAST_HOT && wal_bytes <= MOST_WAL_BYTES)
     }
 
     /// A new database of the cluster.

@@ -1,39 +1,38 @@
-//! The feed measured: how soon a change is told to those who follow it, and what it costs those who do not.
+//! Measures the feed: how soon subscribers receive a change, and how much throughput the change log costs.
 //!
 //! Invariants
-//! - A latency is from just before the statement is sent to when a subscriber has its message: more than from the
-//!   commit.
-//! - The cost is the dispatch benchmark's, with the log and without, in turns in one run. Without means without: the
-//!   statements that write it are taken out of the functions, in a database made for that.
-//! - Both promises are judged: p99 of 100 subscribers at 100 changes a second, and the share of throughput that is
-//!   lost.
+//! - A latency runs from just before the statement is sent until a subscriber has received the message. So it includes
+//!   the time of the statement and its commit.
+//! - The cost is measured by the dispatch benchmark, with the change log and without, in turns in one run. For the
+//!   variant without, a separate database has functions from which the statements that write the log are removed.
+//! - Both promises are judged: the p99 of 100 subscribers at 100 changes per second, and the loss of throughput.
 //!
-//! Not here: that nothing is missed or told twice (tests).
+//! Not here: that no change is missed or delivered twice (the tests check this).
 
 mod cost;
 mod latency;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{Cluster, Commits, forebay};
+use crate::cluster::Cluster;
 use crate::dispatch::Scale;
+use crate::measure::run;
 use crate::measure::stats::round;
 use crate::measure::world::World;
-use crate::report::{self, say};
+use crate::report::say;
 
-/// What 100 subscribers may wait at 100 changes a second, in ms, of 99 in 100.
+/// The limit for the p99 of 100 subscribers at 100 changes per second, in ms.
 const SOON: f64 = 50.0;
-/// The share of throughput that may be lost.
+/// The limit for the share of throughput that is lost.
 const DEAREST: f64 = 0.15;
-const CONNECTIONS: u32 = 100;
 
 /// What a run measures.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// 1 is the full length; less is for trying the harness out.
+pub struct EventsOptions {
+    /// 1 means the full length. Use less to try the harness.
     pub scale: f64,
-    /// Parts to measure; none: all.
+    /// Parts to measure. Empty for all.
     pub parts: Vec<String>,
 }
 
@@ -41,26 +40,11 @@ pub struct Options {
 pub const PARTS: [&str; 2] = ["latency", "cost"];
 
 /// Runs the measurement and prints it. True if the promises held.
-pub async fn run(options: &Options) -> Result<bool> {
-    if !(options.scale > 0.0 && options.scale <= 10.0) {
-        bail!("--scale: above 0, at most 10");
-    }
-    let machine = report::machine();
-    let cluster = Cluster::start(&forebay(None)?, Commits::Flushed, CONNECTIONS).await?;
-    let measured = measure(&cluster, options).await;
-    let settings = cluster.settings().await;
-    cluster.stop().await?;
-    let (mut figures, held) = measured?;
-    figures.insert("bench".to_owned(), json!("events"));
-    figures.insert("machine".to_owned(), machine);
-    figures.insert("settings".to_owned(), Value::Object(settings?));
-    figures.insert("scale".to_owned(), json!(options.scale));
-    figures.insert("held".to_owned(), json!(held));
-    report::figures(&Value::Object(figures))?;
-    Ok(held)
+pub async fn run(options: &EventsOptions) -> Result<bool> {
+    run::run("events", (options.scale, 10.0), async |cluster| measure(cluster, options).await).await
 }
 
-async fn measure(cluster: &Cluster, options: &Options) -> Result<(Map<String, Value>, bool)> {
+async fn measure(cluster: &Cluster, options: &EventsOptions) -> Result<(Map<String, Value>, bool)> {
     let wanted = |part: &str| options.parts.is_empty() || options.parts.iter().any(|name| name == part);
     let (mut figures, mut held) = (Map::new(), true);
     if wanted("latency") {
@@ -71,16 +55,12 @@ async fn measure(cluster: &Cluster, options: &Options) -> Result<(Map<String, Va
             held &= sample.p99() <= SOON;
             figures.insert("p99_100_subscribers_ms".to_owned(), json!(round(sample.p99())));
         }
-        let told: Map<String, Value> = cases.iter().map(|(case, sample)| (case.to_string(), sample.json())).collect();
-        figures.insert("latency_ms".to_owned(), Value::Object(told));
+        let values: Map<String, Value> = cases.iter().map(|(case, sample)| (case.to_string(), sample.json())).collect();
+        figures.insert("latency_ms".to_owned(), Value::Object(values));
     }
     if wanted("cost") {
         let cost = cost::measure(cluster, Scale(options.scale)).await.context("cost")?;
-        say(format!(
-            "{:.1} % of throughput go into the log, {:.1} % with a reader",
-            cost.log * 100.0,
-            cost.read * 100.0
-        ));
+        say(format!("the log costs {:.1} % of throughput, {:.1} % with a reader", cost.log * 100.0, cost.read * 100.0));
         held &= cost.log <= DEAREST;
         figures.insert("write_cost_ratio".to_owned(), json!(round(cost.log)));
         figures.insert("write_and_read_cost_ratio".to_owned(), json!(round(cost.read)));

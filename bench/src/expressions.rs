@@ -1,5 +1,5 @@
-//! Expressions measured: what typical ones cost beside the interpreter of the crate that parses them, and how soon
-//! attacks are stopped.
+//! Measures expressions: the cost of typical expressions compared with the interpreter of the crate `cel`, which parses
+//! them, and how soon attacks are stopped.
 //!
 //! Invariants
 //! - Both sides evaluate the same parsed expressions over the same data, in the same run.
@@ -20,18 +20,18 @@ use serde_json::json;
 use crate::measure::stats::round;
 use crate::report::{self, say};
 
-/// More memory than this, and the promise is broken.
+/// The promise is broken if an attack uses more memory than this, in MB.
 const MOST_MB: f64 = 16.0;
 const ATTACK_ROUNDS: usize = 5;
 
-/// How the process counts what it allocates.
+/// How the process counts its allocations.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// What is held now, in bytes.
+    /// Bytes allocated now.
     pub now: fn() -> usize,
-    /// The most that was held since the last look, in bytes.
+    /// The maximum number of bytes allocated since the last reset.
     pub peak: fn() -> usize,
-    /// Begins a new look.
+    /// Resets the peak.
     pub reset: fn(),
 }
 
@@ -56,7 +56,7 @@ pub fn run(scale: f64, memory: Memory) -> Result<bool> {
         worst_ms = worst_ms.max(ended.ms);
         worst_mb = worst_mb.max(ended.mb);
     }
-    report::figures(&json!({
+    report::print_figures(&json!({
         "ours_us": round(typical.ours_us),
         "crate_us": round(typical.crate_us),
         "ours_parse_us": round(typical.ours_parse_us),
@@ -71,7 +71,7 @@ pub fn run(scale: f64, memory: Memory) -> Result<bool> {
     Ok(stopped == count && worst_mb <= MOST_MB)
 }
 
-/// The median time of a few rounds, and the most memory of any.
+/// The median time of a few rounds, and the maximum memory of any.
 fn attack_once(source: &str, scope: &kernel::expression::Scope, memory: Memory) -> Ended {
     let mut times = Vec::new();
     let (mut stopped, mut most) = (true, 0);

@@ -1,4 +1,4 @@
-//! Benchmarks and the chaos harness: each prints its figures, and the machine and settings behind them.
+//! Benchmarks and the chaos harness. Each prints its figures, with the machine and the settings behind them.
 
 pub mod admission;
 pub mod chaos;
@@ -8,6 +8,7 @@ pub mod events;
 pub mod expressions;
 pub mod long;
 mod measure;
+pub mod peers;
 pub mod random;
 pub mod receiver;
 pub mod report;

@@ -1,34 +1,35 @@
-//! Long-running work measured: loops over many items, and executions that wait for somebody.
+//! Measures long-running work: loops over many items, and executions that wait for an answer.
 //!
 //! Invariants
-//! - Every loop has a server process of its own: its peak of memory is that loop's.
-//! - Baselines come from the same run: bare calls to the same receiver, an idle server, a wake-up among few.
-//! - Two promises are judged: memory does not grow with the list, and what is done is not done again after a kill. The
-//!   other figures are told.
+//! - Every loop has its own server process, so the peak of memory belongs to that loop.
+//! - Baselines come from the same run: calls to the same receiver without the service, an idle server, and a wake-up
+//!   while few executions wait.
+//! - Two promises are judged: memory does not grow with the list, and finished items are not repeated after a kill. The
+//!   other figures are reported.
 //!
-//! Not here: that every execution ends as it must while processes die (`chaos::long`).
+//! Not here: that every execution ends correctly while processes die (`chaos::long`).
 
 mod loops;
 mod sleeping;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{Cluster, Commits, forebay};
+use crate::cluster::Cluster;
+use crate::measure::run;
 use crate::measure::stats::round;
 use crate::measure::world::World;
-use crate::report::{self, say};
+use crate::report::say;
 
-/// The peak of a long loop may be so many times that of one a tenth as long.
+/// The maximum ratio of a loop's memory peak to that of a loop a tenth as long.
 const MOST_GROWTH: f64 = 1.3;
-const CONNECTIONS: u32 = 100;
 
 /// What a run measures.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// 1 is the full length; less is for trying the harness out.
+pub struct LongOptions {
+    /// 1 means the full length. Use less to try the harness.
     pub scale: f64,
-    /// Parts to measure; none: all.
+    /// Parts to measure. Empty for all.
     pub parts: Vec<String>,
 }
 
@@ -36,31 +37,15 @@ pub struct Options {
 pub const PARTS: [&str; 2] = ["loops", "sleeping"];
 
 /// Runs the measurement and prints it. True if the promises held.
-pub async fn run(options: &Options) -> Result<bool> {
-    if !(options.scale > 0.0 && options.scale <= 1.0) {
-        bail!("--scale: above 0, at most 1");
-    }
-    let machine = report::machine();
-    let cluster = Cluster::start(&forebay(None)?, Commits::Flushed, CONNECTIONS).await?;
-    let measured = measure(&cluster, options).await;
-    let settings = cluster.settings().await;
-    cluster.stop().await?;
-    let (mut figures, held) = measured?;
-    let mut settings = settings?;
-    settings.insert("parallel".to_owned(), json!(loops::PARALLEL));
-    figures.insert("bench".to_owned(), json!("long"));
-    figures.insert("machine".to_owned(), machine);
-    figures.insert("settings".to_owned(), Value::Object(settings));
-    figures.insert("scale".to_owned(), json!(options.scale));
-    figures.insert("held".to_owned(), json!(held));
-    report::figures(&Value::Object(figures))?;
-    Ok(held)
+pub async fn run(options: &LongOptions) -> Result<bool> {
+    run::run("long", (options.scale, 1.0), async |cluster| measure(cluster, options).await).await
 }
 
-async fn measure(cluster: &Cluster, options: &Options) -> Result<(Map<String, Value>, bool)> {
+async fn measure(cluster: &Cluster, options: &LongOptions) -> Result<(Map<String, Value>, bool)> {
     let wanted = |part: &str| options.parts.is_empty() || options.parts.iter().any(|name| name == part);
     let (mut figures, mut held) = (Map::new(), true);
     if wanted("loops") {
+        figures.insert("parallel".to_owned(), json!(loops::PARALLEL));
         let world = World::create(cluster, "loops").await?;
         let loops = loops::measure(&world, options.scale).await.context("loops")?;
         held &= loops.ratio() <= MOST_GROWTH && loops.killed.redone == 0;
@@ -94,7 +79,7 @@ fn tell_loops(loops: &loops::Loops, figures: &mut Map<String, Value>) {
         "killed when {} items were done: {} done again, {} in flight were repeated, {:.1} s to its end",
         killed.done, killed.redone, killed.repeated, killed.took_s
     ));
-    let told = [
+    let named = [
         ("foreach_items_per_s", json!(large.per_s.round())),
         ("bare_calls_per_s", json!(loops.bare_per_s.round())),
         ("rss_ratio", json!(round(loops.ratio()))),
@@ -109,7 +94,7 @@ fn tell_loops(loops: &loops::Loops, figures: &mut Map<String, Value>) {
         ("done_at_kill", json!(killed.done)),
         ("killed_loop_s", json!(round(killed.took_s))),
     ];
-    figures.extend(told.map(|(name, value)| (name.to_owned(), value)));
+    figures.extend(named.map(|(name, value)| (name.to_owned(), value)));
 }
 
 fn tell_sleeping(slept: &sleeping::Slept, few: bool, figures: &mut Map<String, Value>) {
@@ -134,7 +119,7 @@ fn tell_sleeping(slept: &sleeping::Slept, few: bool, figures: &mut Map<String, V
         );
         return;
     }
-    let told = [
+    let named = [
         ("sleeping", json!(slept.sleeping)),
         ("sleeping_workspaces", json!(slept.workspaces)),
         ("parked_after_s", json!(round(slept.parked_s))),
@@ -144,5 +129,5 @@ fn tell_sleeping(slept: &sleeping::Slept, few: bool, figures: &mut Map<String, V
         ("wake_p99_ms", wake),
         ("wake_ms", slept.wake.json()),
     ];
-    figures.extend(told.map(|(name, value)| (name.to_owned(), value)));
+    figures.extend(named.map(|(name, value)| (name.to_owned(), value)));
 }

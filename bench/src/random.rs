@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// Spreads a number over all bits, so that a fact can be drawn from what it is a fact of.
+/// Mixes the bits of a number, so that a value can be derived from an id.
 pub fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

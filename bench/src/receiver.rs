@@ -1,12 +1,13 @@
-//! The other side of every HTTP node: takes requests, notes when each began and ended.
+//! The HTTP server that the nodes call. It records when each request began and ended.
 //!
 //! Invariants
-//! - The end of a request is noted before its answer is sent: a slot can only be used again after
-//!   that, so what is in flight here is never more than what runs.
-//! - A request whose sender is gone ends when its connection does.
-//! - How long an answer takes depends on the request and the seed alone.
+//! - The end of a request is recorded before its response is sent. A slot is reused only after the response, so there
+//!   are never more requests in flight here than running nodes.
+//! - If the sender of a request dies, the request ends when its connection closes.
+//! - The delay of a response depends only on the request and the seed.
 //!
-//! Beside that it poisons: `/nul` answers with what no database can hold, `/deadly` never answers.
+//! It also has the paths for poison: `/nul` responds with a value that the database cannot store, and `/deadly` never
+//! responds.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
@@ -29,33 +30,33 @@ use uuid::Uuid;
 use crate::random::mix;
 use crate::service::now_us;
 
-/// One request that came.
+/// One received request.
 #[derive(Clone, Debug)]
-pub struct Delivery {
+pub struct ReceivedRequest {
     pub execution: Uuid,
     pub workspace: Uuid,
-    /// The number of the request for an execution, the same under whatever id it runs.
+    /// The number of the start request. If one request wrongly ran as two executions, both would send this number.
     pub n: i64,
     pub node: String,
-    /// Of a loop's node: the item's place, from 1; else 0.
+    /// For a node in a loop, the position of the item, from 1; otherwise 0.
     pub iteration: i32,
     pub begin: i64,
     pub end: Option<i64>,
-    /// How many of the same execution, node and iteration came before.
+    /// How many earlier requests had the same execution, node and iteration.
     pub nth: u32,
 }
 
-/// How long answers take.
+/// How long responses take.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     pub seed: u64,
-    /// Most take from `fast.0` to `fast.1` ms.
+    /// Most responses take from `fast.0` to `fast.1` ms.
     pub fast: (u64, u64),
-    /// One in `slow_every` takes from `slow.0` to `slow.1` ms.
+    /// One in `slow_every` responses takes from `slow.0` to `slow.1` ms.
     pub slow: (u64, u64),
     pub slow_every: u64,
-    /// What came before takes so long when it comes again: long enough to be in flight when a
-    /// paused process wakes and tells its own end of it.
+    /// How long a repeated request takes. It must still be in flight when a paused process is resumed and reports its
+    /// own result.
     pub repeat: Duration,
 }
 
@@ -70,13 +71,13 @@ pub struct Receiver {
 struct Shared {
     policy: Policy,
     log: Mutex<Log>,
-    /// Calls that whoever made them is to die of.
+    /// Calls to `/deadly`. The harness kills the process that makes such a call.
     deadly: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Log {
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<ReceivedRequest>,
     seen: HashMap<(Uuid, String, i32), u32>,
 }
 
@@ -88,12 +89,12 @@ struct Hit {
     node: String,
     #[serde(default)]
     iteration: i32,
-    /// What the answer is made of, instead of the node's name.
+    /// The text from which the response value is derived, instead of the node's name.
     i: Option<i64>,
-    /// Answer 500 the first time.
+    /// Respond with 500 the first time.
     #[serde(default)]
     flaky: bool,
-    /// Answer 422 each time.
+    /// Respond with 422 each time.
     #[serde(default)]
     refused: bool,
 }
@@ -112,28 +113,28 @@ impl Receiver {
         Ok(Receiver { address, state })
     }
 
-    /// Has a request of one of these executions come again, after the first `skip` requests?
+    /// True if a request of one of these executions was repeated after the first `skip` requests.
     pub fn repeats(&self, executions: &BTreeSet<Uuid>, skip: usize) -> bool {
         let log = self.state.log();
         log.deliveries.iter().skip(skip).any(|delivery| delivery.nth > 0 && executions.contains(&delivery.execution))
     }
 
-    /// How many requests wait for their answer.
+    /// How many requests wait for their response.
     pub fn in_flight(&self) -> usize {
         self.state.log().deliveries.iter().filter(|delivery| delivery.end.is_none()).count()
     }
 
-    /// How many requests came.
+    /// How many requests were received.
     pub fn count(&self) -> usize {
         self.state.log().deliveries.len()
     }
 
-    /// Everything that came, in the order in which it came.
-    pub fn deliveries(&self) -> Vec<Delivery> {
+    /// All requests, in the order of arrival.
+    pub fn deliveries(&self) -> Vec<ReceivedRequest> {
         self.state.log().deliveries.clone()
     }
 
-    /// How many deadly calls came.
+    /// How many deadly calls were received.
     pub fn deadly(&self) -> usize {
         self.state.deadly.load(Ordering::Relaxed)
     }
@@ -157,12 +158,12 @@ impl Receiver {
     }
 }
 
-/// What the `i`-th call for request `n` brings.
+/// The value that the `i`-th call for request `n` returns.
 pub fn value_of(n: i64, i: i64) -> i64 {
     n * 1_000 + i
 }
 
-/// What a node of this name brings for request `n`.
+/// The value that a node of this name returns for request `n`.
 pub fn value(node: &str, n: i64) -> i64 {
     let sum: i64 = node.bytes().map(i64::from).sum();
     n * 1_000 + sum
@@ -171,7 +172,7 @@ pub fn value(node: &str, n: i64) -> i64 {
 async fn hit(State(state): State<Arc<Shared>>, Query(hit): Query<Hit>) -> Response {
     let (guard, nth) = Noted::begin(&state, &hit);
     tokio::time::sleep(state.policy.delay(&hit, nth)).await;
-    // Before the answer: afterwards the slot may be another's at any moment.
+    // Recorded before the response: after it, another run may use the slot at any moment.
     drop(guard);
     if hit.refused {
         return StatusCode::UNPROCESSABLE_ENTITY.into_response();
@@ -207,7 +208,7 @@ impl Shared {
     }
 }
 
-/// A request in flight; its end is noted when it is dropped.
+/// A request in flight. Its end is recorded when it is dropped.
 struct Noted {
     state: Arc<Shared>,
     at: usize,
@@ -219,7 +220,7 @@ impl Noted {
         let seen = log.seen.entry((hit.execution, hit.node.clone(), hit.iteration)).or_default();
         let nth = *seen;
         *seen += 1;
-        log.deliveries.push(Delivery {
+        log.deliveries.push(ReceivedRequest {
             execution: hit.execution,
             workspace: hit.workspace,
             n: hit.n,

@@ -1,28 +1,28 @@
-//! What a run prints: words for people while it goes, one line of JSON at its end.
+//! Prints the output of a run: text for people while it runs, and one line of JSON at its end.
 //!
 //! Invariants
-//! - The last line on standard output is the figures, as JSON, on one line; all else goes to standard error.
+//! - Standard output gets only the figures, as one line of JSON. Everything else goes to standard error.
 //! - Figures come with the machine they were measured on.
 
 use std::io::{IsTerminal, Write};
 
 use serde_json::{Value, json};
 
-/// Prints the figures. The last thing a run does.
-pub fn figures(value: &Value) -> std::io::Result<()> {
+/// Prints the figures. This is the last thing a run does.
+pub fn print_figures(value: &Value) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{value}")?;
     out.flush()
 }
 
-/// Says something to whoever watches. That nobody can read it is no failure.
+/// Prints a line for people. A failure to print is ignored.
 pub fn say(text: impl std::fmt::Display) {
     let mut out = std::io::stderr().lock();
     let clear = if out.is_terminal() { "\r\x1b[2K" } else { "" };
     drop(writeln!(out, "{clear}{text}"));
 }
 
-/// A line that the next one overwrites; on anything but a terminal it is left out.
+/// Prints a line that the next one overwrites. Prints nothing if the output is not a terminal.
 pub fn progress(text: impl std::fmt::Display) {
     let mut out = std::io::stderr().lock();
     if out.is_terminal() {
@@ -30,7 +30,7 @@ pub fn progress(text: impl std::fmt::Display) {
     }
 }
 
-/// The machine, in a few fields.
+/// Describes the machine, in a few fields.
 pub fn machine() -> Value {
     let cpu = first_line_with("/proc/cpuinfo", "model name");
     let memory_mb = first_line_with("/proc/meminfo", "MemTotal").and_then(|kb| kilobytes(&kb)).map(|kb| kb / 1024);
@@ -50,12 +50,12 @@ pub fn rss_mb(pid: u32) -> Option<u64> {
     kilobytes(&first_line_with(&format!("/proc/{pid}/status"), "VmRSS")?).map(|kb| kb / 1024)
 }
 
-/// The same with its fraction.
+/// How much memory a process uses now, in MB, with the fraction.
 pub fn resident_mb(pid: u32) -> Option<f64> {
     megabytes(pid, "VmRSS")
 }
 
-/// The most that it ever used, in MB.
+/// The maximum memory that a process has used since its start, in MB.
 pub fn peak_mb(pid: u32) -> Option<f64> {
     megabytes(pid, "VmHWM")
 }

@@ -1,14 +1,14 @@
-//! Retention measured: does it delete as fast as executions end, while the service runs at full speed?
+//! Measures whether retention deletes as fast as executions end, while the service runs at full speed.
 //!
 //! Invariants
-//! - Executions are kept for seconds, and 100,000 old ones that wait lie in front of everything that ends.
-//! - Both rates are counted in the tables, not by the service: what was accepted, less what waits, has ended; what was
-//!   accepted, less what is still there, is deleted.
-//! - For a minute before the measured part a process that is gone holds the lease of retention, so nothing is deleted
-//!   and a backlog grows at full speed. Without a backlog both rates are equal whatever retention could do, and noise
-//!   decides which is higher.
-//! - The measured part begins with the first deletion and lasts five minutes, under the same load.
-//! - One promise is judged: retired ÷ ended is at least 1. It is if, and only if, the backlog has not grown.
+//! - Executions are kept for seconds. 100,000 older executions that still wait come before all executions that end.
+//! - Both rates are counted in the tables, not by the service. Ended means accepted minus waiting. Deleted
+//!   means accepted minus existing.
+//! - For a minute before the measurement, a dead process holds the retention lease. Nothing is deleted, and a backlog
+//!   grows at full speed. Without a backlog, retention could not delete faster than executions end, and noise would
+//!   decide which rate is higher.
+//! - The measurement begins with the first deletion and lasts five minutes, under the same load.
+//! - One promise is judged: deleted ÷ ended is at least 1. This holds exactly if the backlog has not grown.
 //!
 //! Not here: which executions may be deleted (the store's tests).
 
@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 use store::process::lease::Lease;
 
-use crate::cluster::{Cluster, Commits, forebay};
+use crate::cluster::{Cluster, Commits, forebay_binary};
 use crate::measure::served::Service;
 use crate::measure::stats::round;
 use crate::measure::world::{Backlog, READY, Tenant, World};
@@ -31,35 +31,35 @@ use churn::Churn;
 const KEPT: Duration = Duration::from_secs(10);
 const FULL: Duration = Duration::from_secs(300);
 const SHORTEST: Duration = Duration::from_secs(20);
-/// How long a process that is gone still holds the lease.
+/// How long the lease of the dead process still lasts.
 const HELD: Duration = Duration::from_secs(60);
-/// How long the first deletion is waited for.
+/// How long to wait for the first deletion.
 const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(500);
-/// Retention walks every few seconds: less than this many seconds' ends are overdue between two walks.
+/// Retention runs every few seconds. Between two passes, fewer executions are overdue than end in this time.
 const CAUGHT_UP: Duration = Duration::from_secs(10);
-/// The lease of retention, by its name in the table of leases.
+/// The retention lease's name in the table of leases.
 const LEASE: &str = "forebayRetention";
 const TENANTS: usize = 40;
-/// What a workspace may run at once: an ENTERPRISE's.
+/// The slot limit of a workspace, as in the tier ENTERPRISE.
 const LIMIT: i32 = 20;
 const WAITING: f64 = 100_000.0;
 const CONNECTIONS: u32 = 100;
 
 /// What a run measures.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// 1 is the full length; less is for trying the harness out.
+pub struct RetentionOptions {
+    /// 1 means the full length. Use less to try the harness.
     pub scale: f64,
 }
 
 /// Runs the measurement and prints it. True if the promise held.
-pub async fn run(options: &Options) -> Result<bool> {
+pub async fn run(options: &RetentionOptions) -> Result<bool> {
     if !(options.scale > 0.0 && options.scale <= 1.0) {
-        bail!("--scale: above 0, at most 1");
+        bail!("--scale must be greater than 0 and at most 1");
     }
     let machine = report::machine();
-    let cluster = Cluster::start(&forebay(None)?, Commits::Flushed, CONNECTIONS).await?;
+    let cluster = Cluster::start(&forebay_binary(None)?, Commits::Flushed, CONNECTIONS).await?;
     let measured = measure(&cluster, options.scale).await;
     let settings = cluster.settings().await;
     cluster.stop().await?;
@@ -76,18 +76,18 @@ pub async fn run(options: &Options) -> Result<bool> {
         figures.overdue.1,
         figures.caught_up_s.map_or("did not catch up".to_owned(), |after| format!("caught up after {after:.0} s")),
     ));
-    report::figures(&figures.json(machine, settings?, options.scale, held))?;
+    report::print_figures(&figures.json(machine, settings?, options.scale, held))?;
     Ok(held)
 }
 
-/// What the measured part came to.
+/// The figures of the measurement.
 struct Figures {
     took_s: f64,
     ended: i64,
     retired: i64,
-    /// Executions that might have been deleted and were not, at its beginning and its end.
+    /// Executions that could have been deleted and were not, at its beginning and its end.
     overdue: (i64, i64),
-    /// When no more were overdue than end within `CAUGHT_UP`.
+    /// When the number of overdue executions first fell below what ends within `CAUGHT_UP`.
     caught_up_s: Option<f64>,
     waiting: i64,
 }
@@ -140,7 +140,8 @@ async fn measure(cluster: &Cluster, scale: f64) -> Result<Figures> {
     figures
 }
 
-/// A workspace whose executions wait for a day: older than all that end, and never to be deleted.
+/// Creates a workspace whose executions wait for a day. They are older than all executions that end, and are never
+/// deleted.
 async fn wait_in_front(world: &World, scale: f64) -> Result<i64> {
     let waiting = ((WAITING * scale) as i64).max(1_000);
     let tenant: Tenant = world.tenant_in(None, LIMIT, 1, &document()).await?;
@@ -149,10 +150,10 @@ async fn wait_in_front(world: &World, scale: f64) -> Result<i64> {
     Ok(waiting)
 }
 
-/// A process that is gone holds the lease of retention, as it does for a while after it died.
+/// Gives the retention lease to a process that does not exist, as if that process had just died.
 async fn hold_retention(world: &World) -> Result<()> {
     let lease = Lease { name: LEASE, at_most: HELD, at_least: HELD };
-    ensure!(world.store.lock(lease, "a process that is gone").await?, "the lease of retention is taken");
+    ensure!(world.store.lock(lease, "a dead process").await?, "the lease of retention is taken");
     Ok(())
 }
 
@@ -163,7 +164,7 @@ async fn steady(world: &World, churn: &Churn, waiting: i64, full: Duration) -> R
         ensure!(began.elapsed() < PATIENCE, "nothing was deleted within {PATIENCE:?}");
         looks.push(next(world, churn, waiting).await?);
     }
-    // The last look before the first deletion.
+    // The last sample before the first deletion.
     let first = looks[looks.len() - 2];
     let mut caught_up_s = None;
     loop {
@@ -187,7 +188,7 @@ async fn steady(world: &World, churn: &Churn, waiting: i64, full: Duration) -> R
     }
 }
 
-/// How far everything is.
+/// One sample of the progress.
 #[derive(Clone, Copy)]
 struct Look {
     at: Instant,
@@ -202,19 +203,19 @@ async fn next(world: &World, churn: &Churn, waiting: i64) -> Result<Look> {
     Ok(next)
 }
 
-/// How many had ended `KEPT` before this look, and are still there.
+/// How many executions ended at least `KEPT` before this sample and still exist.
 fn overdue(looks: &[Look], look: Look) -> i64 {
     let due = looks.iter().rev().find(|one| one.at + KEPT <= look.at).map_or(0, |one| one.ended);
     (due - look.retired).max(0)
 }
 
-/// Counts in one statement, so that all is of one moment. What was accepted is read before it: neither count is too
-/// high.
+/// Counts in one statement, so that all counts are from one moment. The number of accepted executions is read before
+/// it, so neither count is too high.
 async fn look(world: &World, churn: &Churn, waiting: i64) -> Result<Look> {
     let sql = "SELECT (SELECT count(*) FROM workflow_execution), (SELECT count(*) FROM execution_queue WHERE stage IN \
         (0, 5))";
     let accepted = churn.accepted();
-    let row = world.client.query_one(sql, &[]).await.context("count what is left")?;
+    let row = world.client.query_one(sql, &[]).await.context("count the executions that still exist")?;
     let (left, open): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     Ok(Look { at: Instant::now(), ended: accepted - open, retired: (accepted - (left - waiting)).max(0) })
 }

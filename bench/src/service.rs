@@ -1,14 +1,14 @@
-//! Real `forebay serve` processes, and workers of jobs and tasks beside them, to be killed, paused and started again.
+//! Starts real `forebay serve` processes, and separate workers for jobs and tasks, and kills, pauses and restarts them.
 //!
 //!     start ──▶ running ──kill──▶ dead ──start──▶ running (a new name)
 //!                │  ▲
 //!              pause resume
 //!
 //! Invariants
-//! - Each start has a name of its own, which is also its database sessions' name: what a process
-//!   wrote can be told from what its successor wrote.
-//! - Every kill and pause is noted with its time, by the clock that the database uses too.
-//! - No process outlives this one: the kernel kills them with the harness, where it can be told to.
+//! - Each start of a process has its own name, which is also the `application_name` of its database sessions. So the
+//!   judge can distinguish the writes of a process from those of its successor.
+//! - Every kill and pause is recorded with its time. The database uses the same clock.
+//! - No process outlives the harness: when the harness dies, the operating system kills them, if it supports this.
 
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -23,16 +23,16 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// How long a process may take to be ready; far more than it needs.
+/// How long a process may take to be ready. Usually it takes far less.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long a process may take to stop.
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether a process has fallen.
+/// How often to check whether a process has ended by itself.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What the harness's own program is called with to be a worker of jobs, or of tasks.
+/// The arguments that make the harness's own program a worker for jobs or for tasks.
 const JOB_WORKER: &str = "job-worker";
 const TASK_WORKER: &str = "task-worker";
 
@@ -46,20 +46,20 @@ pub fn now_us() -> i64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Everything,
-    /// They answer and dispatch, and leave the work to others.
+    /// Processes that answer requests and dispatch, but perform no nodes.
     Dispatch,
-    /// They work for an engine elsewhere, and answer nobody.
+    /// Processes that perform nodes for a remote engine, and answer no requests.
     Work,
-    /// Not the service: they take jobs from it over HTTP.
+    /// Not the service: workers that claim jobs over HTTP.
     JobsByHttp,
-    /// Not the service: they take jobs in plain SQL.
+    /// Not the service: workers that claim jobs in plain SQL.
     JobsBySql,
-    /// Not the service: they take tasks from it over HTTP.
+    /// Not the service: workers that claim tasks over HTTP.
     Tasks,
 }
 
 impl Part {
-    /// Of the service; none of what is not.
+    /// The roles of the service. None for a process that is not the service.
     fn roles(self) -> Option<&'static str> {
         match self {
             Part::Everything => Some("api,dispatcher,worker"),
@@ -69,7 +69,7 @@ impl Part {
         }
     }
 
-    /// What one that is not the service is called with.
+    /// The argument for a process that is not the service.
     fn mode(self) -> &'static str {
         if self == Part::Tasks { TASK_WORKER } else { JOB_WORKER }
     }
@@ -78,7 +78,7 @@ impl Part {
         matches!(self, Part::Everything | Part::Dispatch)
     }
 
-    /// What their names begin with.
+    /// The first letter of the names of these processes.
     fn letter(self) -> char {
         match self {
             Part::Everything | Part::Dispatch => 'p',
@@ -90,21 +90,21 @@ impl Part {
     }
 }
 
-/// What every process of a fleet is started with.
+/// How every process of a fleet is started.
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub program: PathBuf,
     pub part: Part,
-    /// Without a name for the sessions; each start appends its own.
+    /// The URL without a session name. Each start appends its own name.
     pub database_url: String,
     pub root_key: String,
-    /// As `--set` takes them.
+    /// In the format of `--set`.
     pub settings: Vec<String>,
-    /// What one that is not the service reads on its standard input, with its name as `worker`.
+    /// The standard input of a process that is not the service, with its name as `worker`.
     pub order: Value,
-    /// More of its environment.
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
-    /// Where logs go.
+    /// The directory of the processes' logs.
     pub logs: PathBuf,
 }
 
@@ -115,7 +115,7 @@ pub struct Kill {
     pub at: i64,
 }
 
-/// A process that was stopped for a while. Open while it is.
+/// A process that was paused. `to` is none while the process is still paused.
 #[derive(Clone, Debug)]
 pub struct Pause {
     pub name: String,
@@ -123,14 +123,14 @@ pub struct Pause {
     pub to: Option<i64>,
 }
 
-/// What was done to a fleet.
+/// The faults applied to a fleet.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     pub kills: Vec<Kill>,
     pub pauses: Vec<Pause>,
 }
 
-/// The processes, by place. A place keeps its number however often its process is replaced.
+/// The processes, by place. A place keeps its number when its process is replaced.
 #[derive(Debug)]
 pub struct Fleet {
     spec: Spec,
@@ -147,7 +147,7 @@ struct Place {
 #[derive(Debug)]
 struct Running {
     name: String,
-    /// None if it answers nobody.
+    /// None if the process answers no requests.
     base: Option<String>,
     pid: u32,
     paused: bool,
@@ -156,7 +156,7 @@ struct Running {
 }
 
 impl Fleet {
-    /// Starts a process at each of so many places, side by side.
+    /// Starts this many processes at the same time, one per place.
     pub async fn start(spec: Spec, places: usize) -> anyhow::Result<Fleet> {
         std::fs::create_dir_all(&spec.logs).with_context(|| format!("make {}", spec.logs.display()))?;
         let places = (0..places).map(|_| Mutex::default()).collect();
@@ -173,7 +173,7 @@ impl Fleet {
         self.places.is_empty()
     }
 
-    /// Starts a process where there is none.
+    /// Starts a process at an empty place.
     pub async fn restart(&self, place: usize) -> anyhow::Result<()> {
         let name = {
             let mut at = lock(&self.places[place]);
@@ -188,7 +188,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Kills the process at a place, as a power cut would. None if there is none.
+    /// Kills the process at a place with SIGKILL. Returns none if no process runs there.
     pub fn kill(&self, place: usize) -> Option<Kill> {
         let gone = lock(&self.places[place]).running.take()?;
         signal(gone.pid, Signal::SIGKILL);
@@ -201,16 +201,18 @@ impl Fleet {
         Some(kill)
     }
 
-    /// Asks the process at a place to stop, and waits until it has: no fault, and not noted as one.
+    /// Sends SIGTERM to the process at a place, and waits until the process has stopped. This is not recorded as a
+    /// fault.
     pub async fn terminate(&self, place: usize) -> anyhow::Result<()> {
         let Some(mut gone) = lock(&self.places[place]).running.take() else { return Ok(()) };
         signal(gone.pid, Signal::SIGTERM);
-        let ended = tokio::time::timeout(STOPS_WITHIN, gone.child.wait()).await.context("it did not stop in time")?;
-        ensure!(ended.context("wait for it")?.success(), "{} did not stop well", gone.name);
+        let ended =
+            tokio::time::timeout(STOPS_WITHIN, gone.child.wait()).await.context("the process did not stop in time")?;
+        ensure!(ended.context("wait for the process")?.success(), "{} did not stop cleanly", gone.name);
         Ok(())
     }
 
-    /// Stops the process at a place in its tracks; answers its name, or none if it is not running.
+    /// Pauses the process at a place (SIGSTOP). Returns its name, or none if it is not running.
     pub fn pause(&self, place: usize) -> Option<String> {
         let mut at = lock(&self.places[place]);
         let running = at.running.as_mut().filter(|running| !running.paused)?;
@@ -222,7 +224,7 @@ impl Fleet {
         Some(name)
     }
 
-    /// Lets a paused process go on, if it is still the one of that name.
+    /// Resumes the paused process at a place, if the process still has that name.
     pub fn resume(&self, place: usize, name: &str) {
         let mut at = lock(&self.places[place]);
         let Some(running) = at.running.as_mut().filter(|running| running.paused && running.name == name) else {
@@ -243,7 +245,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Where the API of a place listens.
+    /// The address of a place's API.
     pub fn base(&self, place: usize) -> Option<String> {
         lock(&self.places[place]).running.as_ref().and_then(|running| running.base.clone())
     }
@@ -259,7 +261,7 @@ impl Fleet {
             .find(|place| lock(&self.places[*place]).running.as_ref().is_some_and(|running| running.name == name))
     }
 
-    /// The place that a process of that name was started at, whether it still runs or not.
+    /// The place at which a process of that name was started, whether it still runs or not.
     pub fn place_in(name: &str) -> Option<usize> {
         name.strip_prefix('p')?.split('-').next()?.parse().ok()
     }
@@ -268,7 +270,7 @@ impl Fleet {
         self.places.iter().filter_map(|place| lock(place).running.as_ref().map(|running| running.pid)).collect()
     }
 
-    /// Waits until a process ends that nobody killed; answers which, and how.
+    /// Waits until a process ends that the harness did not kill. Returns its name and its exit status.
     pub async fn one_falls(&self) -> String {
         loop {
             for place in &self.places {
@@ -282,7 +284,7 @@ impl Fleet {
         }
     }
 
-    /// Everything goes on and everybody is there.
+    /// Resumes and restarts everything, so that every place has a running process.
     pub async fn heal(&self) -> anyhow::Result<()> {
         for place in 0..self.len() {
             if let Some(name) = self.name(place) {
@@ -293,7 +295,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Everybody is gone, at the end of a run: not a fault, and not noted as one.
+    /// Stops all processes at the end of a run. This is not recorded as a fault.
     pub fn stop(&self) {
         for place in &self.places {
             if let Some(gone) = lock(place).running.take() {
@@ -308,17 +310,18 @@ impl Fleet {
 }
 
 async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
-    let log = std::fs::File::create(spec.logs.join(format!("{name}.log"))).context("make a log file")?;
+    let log =
+        std::fs::File::create(spec.logs.join(format!("{name}.log"))).context("create the log file of a process")?;
     let mut command = command(spec, name);
     command.stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
-    let mut child = command.spawn().context("run it")?;
+    let mut child = command.spawn().context("start the process")?;
     if let Some(mut stdin) = child.stdin.take() {
         let mut order = spec.order.clone();
         order["worker"] = json!(name);
-        stdin.write_all(order.to_string().as_bytes()).await.context("give it its order")?;
+        stdin.write_all(order.to_string().as_bytes()).await.context("send the process its instructions")?;
     }
-    let pid = child.id().context("it ended at once")?;
-    let stdout = child.stdout.take().context("its output is piped")?;
+    let pid = child.id().context("the process ended immediately")?;
+    let stdout = child.stdout.take().context("take the output of the process")?;
     let mut lines = BufReader::new(stdout).lines();
     let ready = async {
         let mut base = None;
@@ -327,18 +330,18 @@ async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
                 base = Some(address.to_owned());
             }
             if line == "ready" {
-                ensure!(base.is_some() || !spec.part.answers(), "it did not say where it listens");
+                ensure!(base.is_some() || !spec.part.answers(), "the process did not print its address");
                 return Ok(base);
             }
         }
-        bail!("it ended before it was ready; its log is {}", spec.logs.join(format!("{name}.log")).display())
+        bail!("the process ended before it was ready; see its log {}", spec.logs.join(format!("{name}.log")).display())
     };
-    let base = tokio::time::timeout(READY_WITHIN, ready).await.context("it was not ready in time")??;
+    let base = tokio::time::timeout(READY_WITHIN, ready).await.context("the process was not ready in time")??;
     Ok(Running { name: name.to_owned(), base, pid, paused: false, child })
 }
 
 fn command(spec: &Spec, name: &str) -> Command {
-    let mut command = tied(&spec.program);
+    let mut command = command_tied_to_parent(&spec.program);
     let Some(roles) = spec.part.roles() else {
         command.arg(spec.part.mode()).stdin(Stdio::piped());
         return command;
@@ -356,8 +359,8 @@ fn command(spec: &Spec, name: &str) -> Command {
     command
 }
 
-/// On Linux the kernel ends the child when the thread that made it is gone, however that happened.
-pub(crate) fn tied(program: &Path) -> Command {
+/// On Linux the kernel kills the child when the thread that created it ends, however that happens.
+pub(crate) fn command_tied_to_parent(program: &Path) -> Command {
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() {
         return Command::new(program);
@@ -367,7 +370,7 @@ pub(crate) fn tied(program: &Path) -> Command {
     command
 }
 
-/// How a child ended, if it has. It is left to be reaped, so that its id stays its own.
+/// The exit status of a child, if it has ended. The child is not reaped, so that its pid is not reused.
 fn ended(pid: u32) -> Option<WaitStatus> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?);
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -375,8 +378,8 @@ fn ended(pid: u32) -> Option<WaitStatus> {
 }
 
 fn signal(pid: u32, signal: Signal) {
-    // The child is not reaped before it is dropped, so the id is still its own; one that ended by
-    // itself is found by whoever watches for it (`one_falls`), or missing by the judge.
+    // The child is not reaped before it is dropped, so its pid is still valid. A process that ended by itself is found
+    // by `one_falls`, or reported missing by the judge.
     let _gone = i32::try_from(pid).map(|pid| kill(Pid::from_raw(pid), signal));
 }
 

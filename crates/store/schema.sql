@@ -3,6 +3,86 @@ CREATE SCHEMA forebay;
 
 CREATE SCHEMA forebay_r1;
 
+CREATE FUNCTION forebay.add_event_candidate() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    -- A transaction with an old snapshot cannot see newer waits. So it always adds a candidate, which is evaluated for
+    -- those waits later.
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
+        SELECT 1 FROM forebay.workflow_execution_wait wait
+         WHERE wait.workspace_id = NEW.workspace_id AND wait.event_type = NEW.event_type AND wait.status = 'OPEN') THEN
+        INSERT INTO forebay.workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
+        PERFORM forebay.notify_change();
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TABLE forebay.workflow_queue_job (
+    id uuid NOT NULL,
+    event_id uuid,
+    event_workspace_id uuid,
+    event_type text COLLATE pg_catalog."C",
+    workspace_id uuid,
+    binding_id uuid,
+    version integer NOT NULL,
+    lease_s integer DEFAULT 900 NOT NULL,
+    pending_since timestamp with time zone,
+    due_at timestamp with time zone,
+    claimed_via text,
+    claim_id uuid,
+    lease_until timestamp with time zone,
+    claim_lease_s integer,
+    retry_from timestamp with time zone,
+    CONSTRAINT workflow_queue_job_check CHECK (((claimed_via IS DISTINCT FROM 'sql'::text) OR (claim_id IS NULL))),
+    CONSTRAINT workflow_queue_job_check1 CHECK (((pending_since IS NULL) OR ((claimed_via IS NULL) AND (claim_id IS NULL) AND (retry_from IS NULL)))),
+    CONSTRAINT workflow_queue_job_claimed_via_check CHECK ((claimed_via = ANY (ARRAY['sql'::text, 'api'::text, 'projector'::text])))
+)
+WITH (fillfactor='70');
+
+CREATE TABLE public.workflow_queue_projection (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    event_id uuid NOT NULL,
+    event_type text NOT NULL,
+    event_data jsonb NOT NULL,
+    stream_id uuid NOT NULL,
+    stream_type text NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    worker_id text,
+    claimed_at timestamp with time zone,
+    workflow_id text,
+    workflow_run_id text,
+    completed_at timestamp with time zone,
+    failed_at timestamp with time zone,
+    error_message text,
+    error_stack text,
+    retry_count integer DEFAULT 0 NOT NULL,
+    result jsonb,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT workflow_queue_projection_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'completed'::text, 'failed'::text])))
+);
+
+CREATE FUNCTION forebay.append_job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data,
+                                      event_metadata)
+    SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
+           CASE WHEN p_job.version > 1
+                THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
+                WHEN EXISTS (SELECT 1 FROM public.domain_events event
+                              WHERE event.id = p_row.event_id
+                                AND event.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
+                THEN to_jsonb(p_row) - 'event_data'
+                ELSE to_jsonb(p_row) END,
+           jsonb_strip_nulls(jsonb_build_object('causation_id', p_row.event_id,
+               'event_workspace_id', CASE WHEN p_job.workspace_id IS NULL THEN p_job.event_workspace_id END));
+END $$;
+
 CREATE FUNCTION forebay.backlog_room(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -14,27 +94,27 @@ DECLARE
     v_first bigint;
     v_last bigint;
     v_counted int;
-    known record;
+    v_known record;
 BEGIN
-    -- Before anything is read: what arrives later is counted by those who come later.
+    -- The numbers are drawn before anything is read, so that later calls count whatever arrives after this point.
     SELECT min(drawn.number), max(drawn.number) INTO v_first, v_last
       FROM (SELECT nextval('forebay.backlog_arrivals') AS number FROM generate_series(1, p_arriving)) drawn;
     SELECT backlog.counted, backlog.arrivals, backlog.counted_at
-      INTO known
+      INTO v_known
       FROM forebay.backlog
      WHERE backlog.workspace_id = p_workspace;
-    IF known.counted_at > clock_timestamp() - interval '1 minute'
-       AND known.counted + v_last - known.arrivals <= p_limit THEN
+    IF v_known.counted_at > clock_timestamp() - interval '1 minute'
+       AND v_known.counted + v_last - v_known.arrivals <= p_limit THEN
         RETURN p_arriving;
-    ELSIF known.counted >= p_limit
-          AND known.counted_at > clock_timestamp() - make_interval(secs => 0.05 + p_limit / 200000.0) THEN
+    ELSIF v_known.counted >= p_limit
+          AND v_known.counted_at > clock_timestamp() - make_interval(secs => 0.05 + p_limit / 200000.0) THEN
         RETURN 0;
     END IF;
     IF p_keep AND p_limit > 10000 THEN
-        -- One counts a long line; the others go by what is known, so that it costs no more than one.
+        -- Counting a long queue is expensive, so only one call at a time does it; concurrent calls use the last count.
         PERFORM 1 FROM forebay.backlog WHERE backlog.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
-        IF NOT FOUND AND known.counted IS NOT NULL THEN
-            RETURN CASE WHEN known.counted < p_limit THEN p_arriving ELSE 0 END;
+        IF NOT FOUND AND v_known.counted IS NOT NULL THEN
+            RETURN CASE WHEN v_known.counted < p_limit THEN p_arriving ELSE 0 END;
         END IF;
     END IF;
     SELECT count(*) INTO v_counted FROM (
@@ -56,8 +136,8 @@ BEGIN
            AND item.stage = forebay.stage_waits_for_definition()
         LIMIT p_limit) waiting;
     IF p_keep THEN
-        -- This call's own are not among the counted yet. Where less than a thousandth of the limit
-        -- is left, that thousandth may arrive all the same before the next count.
+        -- The count does not include this call's own starts yet. If less than a thousandth of the limit is left, starts
+        -- up to that thousandth are still accepted before the next count.
         UPDATE forebay.backlog
            SET counted = v_counted, counted_at = clock_timestamp(),
                arrivals = v_first - 1
@@ -86,7 +166,8 @@ $$;
 CREATE FUNCTION forebay.built_in_bindings() RETURNS TABLE(id uuid, event_type text, lease_s integer)
     LANGUAGE sql IMMUTABLE
     AS $$
-    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', forebay.usual_job_lease_s()
+    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated',
+           forebay.default_job_lease_s()
 $$;
 
 CREATE FUNCTION forebay.caller() RETURNS text
@@ -94,235 +175,6 @@ CREATE FUNCTION forebay.caller() RETURNS text
     AS $$
     SELECT CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END
 $$;
-
-CREATE FUNCTION forebay.enqueue(workspace uuid, definition uuid, input jsonb DEFAULT NULL::jsonb, priority integer DEFAULT 3, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, concurrency_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text) RETURNS uuid
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-DECLARE
-    new_id uuid := forebay.new_id();
-    answer record;
-BEGIN
-    -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
-    IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
-        RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another',
-            quote_literal(idempotency_key)
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF priority NOT BETWEEN 1 AND 5 THEN
-        RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
-    END IF;
-    SELECT * INTO answer FROM forebay.enqueue_many(
-        ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
-        ARRAY[concurrency_key], ARRAY[idempotency_key],
-        ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
-                   ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid],
-        'sql:' || forebay.caller(), forebay.semantics(), forebay.priority_step_ms(), NULL, false);
-    IF answer.outcome IN ('accepted', 'existing') THEN
-        RETURN answer.execution;
-    END IF;
-    RAISE EXCEPTION '%', CASE answer.outcome
-        WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
-        WHEN 'draft' THEN format('definition %s is not published', definition)
-        WHEN 'full' THEN format('the backlog of workspace %s is full', workspace)
-        ELSE format('no definition %s in workspace %s', definition, workspace) END
-        USING ERRCODE = CASE answer.outcome WHEN 'conflict' THEN 'unique_violation'
-                                            WHEN 'full' THEN 'configuration_limit_exceeded'
-                                       ELSE 'no_data_found' END;
-END $$;
-
-CREATE FUNCTION forebay.enqueue_many(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET lock_timeout TO '2s'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_accepted uuid[];
-    v_refused uuid[];
-    v_queued record;
-    v_blocked record;
-    -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
-    v_now timestamptz := clock_timestamp();
-BEGIN
-    -- What a full backlog refuses. Only workspaces with a limit pay for it.
-    WITH limited AS MATERIALIZED (
-        SELECT arriving.workspace_id, allowed.max_backlog, arriving.starts
-          FROM (SELECT start.workspace_id, count(*)::int AS starts FROM unnest(p_workspaces) AS start(workspace_id)
-                 GROUP BY start.workspace_id) arriving
-          JOIN forebay.workspace known ON known.id = arriving.workspace_id
-         CROSS JOIN LATERAL (SELECT coalesce(known.max_backlog, p_max_backlog,
-                (SELECT tier.max_backlog
-                   FROM forebay.tier
-                  WHERE tier.name = known.tier AND p_keep_count)) AS max_backlog) allowed
-         WHERE allowed.max_backlog IS NOT NULL),
-    with_room AS MATERIALIZED (
-        SELECT limited.workspace_id,
-               forebay.backlog_room(limited.workspace_id, limited.max_backlog, limited.starts, p_keep_count) AS room
-          FROM limited ORDER BY limited.workspace_id)
-    SELECT coalesce(array_agg(start.id), '{}') INTO v_refused
-      FROM (SELECT asked.id, asked.workspace_id,
-                   row_number() OVER (PARTITION BY asked.workspace_id ORDER BY asked.ord) AS place
-              FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS asked(id, workspace_id, ord)) start
-      JOIN with_room ON with_room.workspace_id = start.workspace_id AND start.place > with_room.room;
-
-    WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
-                             p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
-            AS start(id, workspace_id, definition_id, input, run_at, priority, key, idempotency, fingerprint, trig,
-                     trace, version, rerun_of, ord)),
-    -- What each start means by its definition: the version it runs, and whether a limit or a pause may hold it back. A
-    -- batch is mostly of one definition: it is looked up once.
-    versions AS MATERIALIZED (
-        SELECT meant.workspace_id, meant.definition_id, meant.version, pinned.id AS version_id, pinned.timeout_ms,
-               living.concurrency IS NOT NULL OR living.status <> 'ACTIVE' AS limited
-          FROM (SELECT DISTINCT asked.workspace_id, asked.definition_id, asked.version FROM asked) meant
-         -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition definition
-                              WHERE definition.id = meant.definition_id AND definition.workspace_id = meant.workspace_id
-                                AND definition.deleted_at IS NULL LIMIT 1) living
-         CROSS JOIN LATERAL (SELECT 1 FROM forebay.workspace known
-                              WHERE known.id = meant.workspace_id AND known.deleted_at IS NULL
-                              LIMIT 1) of_living_workspace
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition_version version
-                              WHERE version.id = coalesce(meant.version, living.published_version)
-                                AND version.workflow_definition_id = living.id LIMIT 1) pinned
-         WHERE living.status <> 'DRAFT'),
-    startable AS MATERIALIZED (
-        SELECT asked.*, versions.version_id, versions.timeout_ms, versions.limited
-          FROM asked
-          JOIN versions ON versions.workspace_id = asked.workspace_id AND versions.definition_id = asked.definition_id
-                                  AND versions.version IS NOT DISTINCT FROM asked.version
-         WHERE NOT asked.id = ANY (v_refused)),
-    executions AS (
-        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics,
-            trigger, input, priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at,
-            deadline_at, trace_context, root, rerun_of)
-        SELECT start.id, start.workspace_id, start.definition_id, start.version_id, p_semantics,
-               coalesce(start.trig, '{}'), start.input, start.priority, start.key, start.idempotency, start.fingerprint,
-               start.timeout_ms, v_now, greatest(coalesce(start.run_at, v_now), v_now) + forebay.longest_execution(),
-               start.trace, start.id, start.rerun_of
-          -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
-          FROM startable start ORDER BY start.workspace_id, start.idempotency, start.ord
-        ON CONFLICT DO NOTHING
-        RETURNING id),
-    accepted AS MATERIALIZED (
-        SELECT startable.* FROM startable WHERE startable.id = ANY (ARRAY(SELECT executions.id FROM executions))),
-    audited AS (
-        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT start.workspace_id, p_actor,
-               CASE WHEN start.rerun_of IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution',
-               start.id, CASE WHEN start.rerun_of IS NOT NULL THEN jsonb_build_object('of', start.rerun_of) END
-          FROM accepted start),
-    logged AS (
-        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'INSERT', array_agg(start.id), array_agg(start.workspace_id), 'PENDING'
-          FROM accepted start HAVING count(*) > 0),
-    queued AS (
-        INSERT INTO forebay.execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority,
-            created_at, available_at, rank, gated, stage, concurrency_key)
-        SELECT start.id, start.workspace_id, start.definition_id, start.id, start.priority, v_now,
-               coalesce(start.run_at, v_now),
-               (extract(epoch FROM v_now) * 1000)::bigint + (start.priority - 3) * p_step_ms,
-               start.key IS NOT NULL OR start.limited, CASE WHEN start.run_at > v_now THEN forebay.stage_delayed()
-                    WHEN start.key IS NOT NULL THEN forebay.stage_waits_for_key()
-                    WHEN start.limited THEN forebay.stage_waits_for_definition()
-                    ELSE forebay.stage_ready() END,
-               start.key
-          FROM accepted start
-        RETURNING id, stage, gated)
-    SELECT coalesce(array_agg(queued.id), '{}') AS ids, bool_or(queued.gated) AS gated, min(queued.stage) AS least,
-           max(queued.stage) AS most
-      INTO v_queued FROM queued;
-    v_accepted := v_queued.ids;
-
-    IF v_queued.gated THEN
-        SELECT array_agg(item.workspace_id) AS workspaces, array_agg(item.workflow_definition_id) AS definitions,
-               array_agg(item.concurrency_key) AS keys
-          INTO v_blocked
-          FROM (SELECT DISTINCT queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key
-                  FROM forebay.execution_queue queued WHERE queued.id = ANY (v_accepted) AND queued.gated) item;
-        PERFORM forebay.unblock(v_blocked.workspaces, v_blocked.definitions, v_blocked.keys);
-    ELSIF cardinality(v_accepted) = cardinality(p_ids) AND v_queued.least = v_queued.most THEN
-        -- Nothing was refused or there before: no answer has to be looked up.
-        RETURN QUERY SELECT asked.ord, 'accepted', asked.id, asked.workspace_id, v_queued.least
-          FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS asked(id, workspace_id, ord);
-        RETURN;
-    END IF;
-
-    RETURN QUERY
-    SELECT asked.ord,
-           CASE WHEN asked.id = ANY (v_accepted) THEN 'accepted'
-                WHEN earlier.id IS NOT NULL AND earlier.fingerprint IS NOT DISTINCT FROM asked.fingerprint
-                THEN 'existing'
-                WHEN earlier.id IS NOT NULL THEN 'conflict'
-                WHEN definition.id IS NULL THEN 'not_found'
-                WHEN definition.status = 'DRAFT' THEN 'draft'
-                WHEN asked.id = ANY (v_refused) THEN 'full'
-                ELSE 'not_found' END,
-           CASE WHEN asked.id = ANY (v_accepted) THEN asked.id ELSE earlier.id END, asked.workspace_id,
-           (SELECT queued.stage FROM forebay.execution_queue queued WHERE queued.id = asked.id)
-      FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
-           AS asked(id, workspace_id, definition_id, idempotency, fingerprint, ord)
-      -- Two probes, never one condition with OR: that read every execution there ever was.
-      LEFT JOIN LATERAL (
-            SELECT same_id.id, same_id.fingerprint FROM forebay.workflow_execution same_id
-             WHERE same_id.id = asked.id AND NOT asked.id = ANY (v_accepted)
-            UNION ALL
-            SELECT same_key.id, same_key.fingerprint FROM forebay.workflow_execution same_key
-             WHERE same_key.workspace_id = asked.workspace_id AND same_key.idempotency_key = asked.idempotency
-               AND NOT asked.id = ANY (v_accepted)
-             LIMIT 1) earlier ON true
-      LEFT JOIN forebay.workflow_definition definition
-             ON definition.id = asked.definition_id AND definition.workspace_id = asked.workspace_id
-           AND definition.deleted_at IS NULL
-     ORDER BY asked.ord;
-END $$;
-
-CREATE FUNCTION forebay.event_added() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-BEGIN
-    IF NOT forebay.is_bound(NEW.event_type, NEW.workspace_id) THEN
-        RETURN NULL;
-    END IF;
-    -- The statement that inserted the event also made its binding: only now it is seen.
-    IF NEW.bound IS NOT TRUE THEN
-        UPDATE public.domain_events SET bound = true WHERE sequence = NEW.sequence;
-    END IF;
-    BEGIN
-        PERFORM forebay.make_job(NEW, forebay.binding_of(NEW.event_type, NEW.workspace_id));
-    EXCEPTION
-        WHEN OTHERS THEN
-            IF forebay.is_transient(SQLSTATE) THEN
-                RAISE;
-            END IF;
-            UPDATE public.domain_events
-               SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
-             WHERE sequence = NEW.sequence;
-    END;
-    RETURN NULL;
-END $$;
-
-CREATE FUNCTION forebay.event_bound() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-BEGIN
-    NEW.bound := forebay.is_bound(NEW.event_type, NEW.workspace_id);
-    RETURN NEW;
-END $$;
-
-CREATE FUNCTION forebay.event_guard() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    RAISE EXCEPTION 'domain events are only ever appended: say what is new in another one'
-        USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
-END $$;
 
 CREATE TABLE public.domain_events (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -342,6 +194,235 @@ CREATE TABLE public.domain_events (
     CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
 );
 
+CREATE FUNCTION forebay.create_job(p_event public.domain_events, p_binding uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id uuid := gen_random_uuid();
+BEGIN
+    IF EXISTS (SELECT 1 FROM forebay.workflow_queue_job job
+                WHERE job.event_id = p_event.id
+                  AND job.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
+        RETURN;
+    END IF;
+    INSERT INTO forebay.workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version,
+                                            lease_s, pending_since, due_at)
+    SELECT v_id, p_event.id, p_event.workspace_id,
+           (SELECT workspace.id FROM forebay.workspace WHERE workspace.id = p_event.workspace_id), binding.id, 0,
+           coalesce(binding.lease_s, forebay.default_job_lease_s()), now(),
+           CASE WHEN binding.workflow_definition_id IS NOT NULL THEN now() END
+      FROM (SELECT 1) one LEFT JOIN forebay.event_binding binding ON binding.id = p_binding;
+    INSERT INTO public.workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
+    VALUES (v_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
+END $$;
+
+CREATE FUNCTION forebay.default_job_lease_s() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 900$$;
+
+CREATE FUNCTION forebay.default_priority() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 3$$;
+
+CREATE FUNCTION forebay.enqueue(workspace uuid, definition uuid, input jsonb DEFAULT NULL::jsonb, priority integer DEFAULT 3, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, concurrency_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_id uuid := forebay.new_id();
+    answer record;
+BEGIN
+    -- The same forms as in `kernel::queue::idempotency`: keys that Forebay derives for triggers, schedules, nodes and
+    -- jobs.
+    IF idempotency_key ~ '^(trigger/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
+        RAISE EXCEPTION 'idempotency key %: keys of this form are reserved for the service; choose another',
+            quote_literal(idempotency_key)
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF priority NOT BETWEEN 1 AND 5 THEN
+        RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT * INTO answer FROM forebay.enqueue_many(
+        ARRAY[v_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
+        ARRAY[concurrency_key], ARRAY[idempotency_key],
+        ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
+                   ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid],
+        ARRAY['sql:' || forebay.caller()], forebay.semantics(), forebay.priority_step_ms(), NULL, false);
+    IF answer.outcome IN ('accepted', 'existing') THEN
+        RETURN answer.execution;
+    END IF;
+    RAISE EXCEPTION '%', CASE answer.outcome
+        WHEN 'conflict' THEN format('idempotency key %L was already used with other content, by execution %s: use '
+                                    'another key', idempotency_key, answer.execution)
+        WHEN 'draft' THEN format('definition %s is not published: publish a version first', definition)
+        WHEN 'backlog_full' THEN format('the backlog limit of workspace %s is reached: try again later', workspace)
+        ELSE format('no definition %s in workspace %s', definition, workspace) END
+        USING ERRCODE = CASE answer.outcome WHEN 'conflict' THEN 'unique_violation'
+                                            WHEN 'backlog_full' THEN 'configuration_limit_exceeded'
+                                       ELSE 'no_data_found' END;
+END $$;
+
+CREATE FUNCTION forebay.enqueue_many(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actors text[], p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean, p_lock_timeout_ms integer DEFAULT NULL::integer) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET lock_timeout TO '2s'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_accepted uuid[];
+    v_refused uuid[];
+    v_queued record;
+    v_blocked record;
+    -- All items of one call have the same time, so they are ordered by id in every plan.
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    IF p_lock_timeout_ms IS NOT NULL THEN
+        -- Holds until this function returns, because lock_timeout is an option of the function.
+        PERFORM set_config('lock_timeout', p_lock_timeout_ms || 'ms', true);
+    END IF;
+    -- Finds the starts that a full backlog refuses. Only workspaces with a limit pay for this.
+    WITH limited AS MATERIALIZED (
+        SELECT arriving.workspace_id, allowed.max_backlog, arriving.starts
+          FROM (SELECT start.workspace_id, count(*)::int AS starts FROM unnest(p_workspaces) AS start(workspace_id)
+                 GROUP BY start.workspace_id) arriving
+          JOIN forebay.workspace known ON known.id = arriving.workspace_id
+         CROSS JOIN LATERAL (SELECT coalesce(known.max_backlog, p_max_backlog,
+                (SELECT tier.max_backlog
+                   FROM forebay.tier
+                  WHERE tier.name = known.tier AND p_keep_count)) AS max_backlog) allowed
+         WHERE allowed.max_backlog IS NOT NULL),
+    with_room AS MATERIALIZED (
+        SELECT limited.workspace_id,
+               forebay.backlog_room(limited.workspace_id, limited.max_backlog, limited.starts, p_keep_count) AS room
+          FROM limited ORDER BY limited.workspace_id)
+    SELECT coalesce(array_agg(start.id), '{}') INTO v_refused
+      FROM (SELECT requested.id, requested.workspace_id,
+                   row_number() OVER (PARTITION BY requested.workspace_id ORDER BY requested.ord) AS position
+              FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS requested(id, workspace_id, ord)) start
+      JOIN with_room ON with_room.workspace_id = start.workspace_id AND start.position > with_room.room;
+
+    WITH requested AS MATERIALIZED (
+        SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
+                             p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns, p_actors)
+            WITH ORDINALITY AS start(id, workspace_id, definition_id, input, run_at, priority, key, idempotency,
+                                     fingerprint, trig, trace, version, rerun_of, actor, ord)),
+    -- For each definition: the version to run, and whether a limit or a pause may block its items. A batch mostly has
+    -- one definition, which is then looked up once.
+    versions AS MATERIALIZED (
+        SELECT wanted.workspace_id, wanted.definition_id, wanted.version, pinned.id AS version_id, pinned.timeout_ms,
+               living.concurrency IS NOT NULL OR living.status <> 'ACTIVE' AS limited
+          FROM (SELECT DISTINCT requested.workspace_id, requested.definition_id, requested.version
+                  FROM requested) wanted
+         -- LIMIT 1: always a primary-key probe, never a scan.
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition definition
+                              WHERE definition.id = wanted.definition_id
+                                AND definition.workspace_id = wanted.workspace_id
+                                AND definition.deleted_at IS NULL LIMIT 1) living
+         CROSS JOIN LATERAL (SELECT 1 FROM forebay.workspace known
+                              WHERE known.id = wanted.workspace_id AND known.deleted_at IS NULL
+                              LIMIT 1) of_living_workspace
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition_version version
+                              WHERE version.id = coalesce(wanted.version, living.published_version)
+                                AND version.workflow_definition_id = living.id LIMIT 1) pinned
+         WHERE living.status <> 'DRAFT'),
+    startable AS MATERIALIZED (
+        SELECT requested.*, versions.version_id, versions.timeout_ms, versions.limited,
+               greatest(coalesce(requested.run_at, v_now), v_now) + forebay.max_execution_duration() AS deadline_at
+          FROM requested
+          JOIN versions ON versions.workspace_id = requested.workspace_id
+                       AND versions.definition_id = requested.definition_id
+                       AND versions.version IS NOT DISTINCT FROM requested.version
+         WHERE NOT requested.id = ANY (v_refused)),
+    executions AS (
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics,
+            trigger, input, priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at,
+            deadline_at, trace_context, root, rerun_of, actor)
+        SELECT start.id, start.workspace_id, start.definition_id, start.version_id, p_semantics,
+               coalesce(start.trig, '{}'), start.input, start.priority, start.key, start.idempotency, start.fingerprint,
+               start.timeout_ms, v_now, start.deadline_at, start.trace, start.id, start.rerun_of,
+               nullif(start.actor, start.trig ->> 'actor')
+          -- Rows are inserted in one order, so that concurrent calls with the same keys do not deadlock. Of two equal
+          -- starts in one call the first is accepted.
+          FROM startable start ORDER BY start.workspace_id, start.idempotency, start.ord
+        ON CONFLICT DO NOTHING
+        RETURNING id),
+    accepted AS MATERIALIZED (
+        SELECT startable.* FROM startable WHERE startable.id = ANY (ARRAY(SELECT executions.id FROM executions))),
+    logged AS (
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'INSERT', array_agg(start.id), array_agg(start.workspace_id), 'PENDING'
+          FROM accepted start HAVING count(*) > 0),
+    queued AS (
+        INSERT INTO forebay.execution_queue (id, workspace_id, workflow_definition_id, priority,
+            created_at, available_at, deadline_at, rank, limited, stage, concurrency_key)
+        SELECT start.id, start.workspace_id, start.definition_id, start.priority, v_now,
+               coalesce(start.run_at, v_now), start.deadline_at,
+               (extract(epoch FROM v_now) * 1000)::bigint + (start.priority - 3) * p_step_ms,
+               start.key IS NOT NULL OR start.limited, CASE WHEN start.run_at > v_now THEN forebay.stage_delayed()
+                    WHEN start.key IS NOT NULL THEN forebay.stage_waits_for_key()
+                    WHEN start.limited THEN forebay.stage_waits_for_definition()
+                    ELSE forebay.stage_ready() END,
+               start.key
+          FROM accepted start
+        RETURNING id, stage, limited)
+    SELECT coalesce(array_agg(queued.id), '{}') AS ids, bool_or(queued.limited) AS limited, min(queued.stage) AS least,
+           max(queued.stage) AS most
+      INTO v_queued FROM queued;
+    v_accepted := v_queued.ids;
+
+    IF v_queued.limited THEN
+        SELECT array_agg(item.workspace_id) AS workspaces, array_agg(item.workflow_definition_id) AS definitions,
+               array_agg(item.concurrency_key) AS keys
+          INTO v_blocked
+          FROM (SELECT DISTINCT queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key
+                  FROM forebay.execution_queue queued WHERE queued.id = ANY (v_accepted) AND queued.limited) item;
+        PERFORM forebay.unblock(v_blocked.workspaces, v_blocked.definitions, v_blocked.keys);
+    ELSIF cardinality(v_accepted) = cardinality(p_ids) AND v_queued.least = v_queued.most THEN
+        -- Every start was accepted into the same stage, so no result has to be looked up.
+        RETURN QUERY SELECT requested.ord, 'accepted', requested.id, requested.workspace_id, v_queued.least
+          FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS requested(id, workspace_id, ord);
+        RETURN;
+    END IF;
+
+    RETURN QUERY
+    SELECT requested.ord,
+           CASE WHEN requested.id = ANY (v_accepted) THEN 'accepted'
+                WHEN earlier.id IS NOT NULL AND earlier.fingerprint IS NOT DISTINCT FROM requested.fingerprint
+                THEN 'existing'
+                WHEN earlier.id IS NOT NULL THEN 'conflict'
+                WHEN definition.id IS NULL THEN 'not_found'
+                WHEN definition.status = 'DRAFT' THEN 'draft'
+                WHEN requested.id = ANY (v_refused) THEN 'backlog_full'
+                ELSE 'not_found' END,
+           CASE WHEN requested.id = ANY (v_accepted) THEN requested.id ELSE earlier.id END, requested.workspace_id,
+           (SELECT queued.stage FROM forebay.execution_queue queued WHERE queued.id = requested.id)
+      FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
+           AS requested(id, workspace_id, definition_id, idempotency, fingerprint, ord)
+      -- Written as two index probes, because one condition with OR would read every execution.
+      LEFT JOIN LATERAL (
+            SELECT same_id.id, same_id.fingerprint FROM forebay.workflow_execution same_id
+             WHERE same_id.id = requested.id AND NOT requested.id = ANY (v_accepted)
+            UNION ALL
+            SELECT same_key.id, same_key.fingerprint FROM forebay.workflow_execution same_key
+             WHERE same_key.workspace_id = requested.workspace_id AND same_key.idempotency_key = requested.idempotency
+               AND NOT requested.id = ANY (v_accepted)
+             LIMIT 1) earlier ON true
+      LEFT JOIN forebay.workflow_definition definition
+             ON definition.id = requested.definition_id AND definition.workspace_id = requested.workspace_id
+           AND definition.deleted_at IS NULL
+     ORDER BY requested.ord;
+END $$;
+
+CREATE FUNCTION forebay.event_guard() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'domain events cannot be changed: append another event instead'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
+END $$;
+
 CREATE FUNCTION forebay.event_of(p_id uuid, p_workspace uuid, p_stream uuid, p_stream_type text, p_type text) RETURNS SETOF public.domain_events
     LANGUAGE sql STABLE
     AS $$
@@ -353,23 +434,6 @@ CREATE FUNCTION forebay.event_of(p_id uuid, p_workspace uuid, p_stream uuid, p_s
      LIMIT 1
 $$;
 
-CREATE FUNCTION forebay.event_waited() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-BEGIN
-    -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged
-    -- for those of then.
-    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
-        SELECT 1 FROM forebay.workflow_execution_ask wait
-         WHERE wait.workspace_id = NEW.workspace_id AND wait.event_type = NEW.event_type AND wait.status = 'OPEN') THEN
-        INSERT INTO forebay.workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
-        PERFORM forebay.notify_change();
-    END IF;
-    RETURN NULL;
-END $$;
-
 CREATE FUNCTION forebay.fact_guard() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -378,26 +442,53 @@ BEGIN
     IF pg_trigger_depth() < 2
        OR NOT pg_has_role(
            current_user, (SELECT own.relowner FROM pg_catalog.pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
-        RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
+        RAISE EXCEPTION 'the stream type workflow_queue is reserved for the queue: choose another'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
     END IF;
     RETURN NEW;
 END $$;
 
-CREATE FUNCTION forebay.fence() RETURNS trigger
-    LANGUAGE plpgsql
+CREATE FUNCTION forebay.fold_new_event() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
-    IF TG_TABLE_NAME = 'workspace' THEN
-        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), OLD.shard::int);
-    ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
-        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), forebay.shard_of(OLD.workspace_id));
-    ELSE
-        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), shard)
-          FROM generate_series(0, forebay.shards() - 1) AS shard;
+    IF NOT forebay.is_bound(NEW.event_type, NEW.workspace_id) THEN
+        RETURN NULL;
     END IF;
-    RETURN NEW;
+    -- The event's own statement also made the binding, which became visible only after set_event_bound.
+    IF NEW.bound IS NOT TRUE THEN
+        UPDATE public.domain_events SET bound = true WHERE sequence = NEW.sequence;
+    END IF;
+    BEGIN
+        PERFORM forebay.create_job(NEW, forebay.binding_of(NEW.event_type, NEW.workspace_id));
+    EXCEPTION
+        WHEN OTHERS THEN
+            IF forebay.is_transient(SQLSTATE) THEN
+                RAISE;
+            END IF;
+            PERFORM forebay.set_fold_error(NEW.sequence, SQLSTATE || ': ' || SQLERRM);
+    END;
+    RETURN NULL;
 END $$;
+
+CREATE FUNCTION forebay.illegal_job_step(p_from text, p_to text, p_retries integer) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE
+        WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
+        WHEN p_from = p_to THEN NULL
+        WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
+        WHEN p_from = 'processing' THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < forebay.max_job_failures() THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending'
+        THEN 'a job that failed ' || p_retries || ' times cannot be retried'
+        WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
+        WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
+        WHEN p_from = 'completed' THEN 'a completed job is final: it cannot become ' || p_to
+        WHEN p_to = 'processing' THEN 'a failed job cannot be claimed: it is pending again when its retry is due'
+        ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
+$$;
 
 CREATE FUNCTION forebay.is_bound(p_type text, p_workspace uuid) RETURNS boolean
     LANGUAGE sql STABLE
@@ -406,7 +497,7 @@ CREATE FUNCTION forebay.is_bound(p_type text, p_workspace uuid) RETURNS boolean
            OR EXISTS (SELECT 1 FROM forebay.built_in_bindings() built WHERE built.event_type = p_type)
 $$;
 
-CREATE FUNCTION forebay.is_ours() RETURNS boolean
+CREATE FUNCTION forebay.is_owner() RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
     SELECT pg_has_role(forebay.caller()::name, owned.relowner, 'MEMBER')
@@ -420,177 +511,64 @@ CREATE FUNCTION forebay.is_transient(p_state text) RETURNS boolean
     SELECT left(p_state, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
 $$;
 
-CREATE TABLE forebay.workflow_queue_job (
-    id uuid NOT NULL,
-    event_id uuid,
-    event_workspace_id uuid,
-    event_type text COLLATE pg_catalog."C",
-    workspace_id uuid,
-    binding_id uuid,
-    version integer NOT NULL,
-    lease_s integer DEFAULT 900 NOT NULL,
-    pending_since timestamp with time zone,
-    due_at timestamp with time zone,
-    held text,
-    claim_id uuid,
-    lease_until timestamp with time zone,
-    claim_lease_s integer,
-    retry_from timestamp with time zone,
-    CONSTRAINT workflow_queue_job_check CHECK (((held IS DISTINCT FROM 'sql'::text) OR (claim_id IS NULL))),
-    CONSTRAINT workflow_queue_job_check1 CHECK (((pending_since IS NULL) OR ((held IS NULL) AND (claim_id IS NULL) AND (retry_from IS NULL)))),
-    CONSTRAINT workflow_queue_job_held_check CHECK ((held = ANY (ARRAY['sql'::text, 'api'::text, 'ours'::text])))
-)
-WITH (fillfactor='70');
-
-CREATE TABLE public.workflow_queue_projection (
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
-    event_id uuid NOT NULL,
-    event_type text NOT NULL,
-    event_data jsonb NOT NULL,
-    stream_id uuid NOT NULL,
-    stream_type text NOT NULL,
-    status text DEFAULT 'pending'::text NOT NULL,
-    worker_id text,
-    claimed_at timestamp with time zone,
-    workflow_id text,
-    workflow_run_id text,
-    completed_at timestamp with time zone,
-    failed_at timestamp with time zone,
-    error_message text,
-    error_stack text,
-    retry_count integer DEFAULT 0 NOT NULL,
-    result jsonb,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT workflow_queue_projection_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'completed'::text, 'failed'::text])))
-);
-
-CREATE FUNCTION forebay.job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS forebay.workflow_queue_job
+CREATE FUNCTION forebay.job_after_step(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_projection
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    v_job forebay.workflow_queue_job;
+    v_given int := p_new.retry_count;
+    v_before public.workflow_queue_projection := p_old;
 BEGIN
-    IF p_new.status = 'processing' THEN
-        UPDATE forebay.workflow_queue_job job
-           SET version = job.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(job.held, 'sql'),
-               lease_until = CASE WHEN coalesce(job.held, 'sql') = 'sql'
-                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => job.lease_s)
-                                  ELSE job.lease_until END
-         WHERE job.id = p_new.id RETURNING * INTO v_job;
+    -- A client's clock may be ahead. That must not extend a lease.
+    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now()
+                             ELSE least(p_new.updated_at, now()) END;
+    p_new.retry_count := p_old.retry_count;
+    IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
+        IF p_new.worker_id IS NULL THEN
+            PERFORM forebay.refuse_job_change('a claim must name its worker', 'set worker_id');
+        END IF;
+        p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
+    ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
+        p_new.worker_id := NULL;
+        p_new.claimed_at := NULL;
+        p_new.workflow_id := NULL;
+        p_new.workflow_run_id := NULL;
+        p_new.completed_at := NULL;
+        p_new.failed_at := NULL;
+        p_new.error_message := NULL;
+        p_new.error_stack := NULL;
+        p_new.result := NULL;
+        -- A retry does not raise retry_count: the failure already did.
+        RETURN p_new;
+    ELSIF p_new.status = 'completed' AND p_old.status = 'processing' THEN
+        p_new.completed_at := coalesce(p_new.completed_at, now());
+    ELSIF p_new.status = 'failed' AND p_old.status = 'processing' THEN
+        p_new.failed_at := coalesce(p_new.failed_at, now());
+        p_new.retry_count := p_old.retry_count + 1;
+        RETURN p_new;
     ELSIF p_new.status = p_old.status THEN
-        UPDATE forebay.workflow_queue_job job
-           SET version = job.version + 1
-         WHERE job.id = p_new.id
-        RETURNING * INTO v_job;
-    ELSIF p_new.status = 'pending' THEN
-        UPDATE forebay.workflow_queue_job job
-           SET version = job.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL,
-               retry_from = NULL,
-               due_at = (SELECT now()
-                           FROM forebay.event_binding binding
-                          WHERE binding.id = job.binding_id AND binding.workflow_definition_id IS NOT NULL)
-         WHERE job.id = p_new.id RETURNING * INTO v_job;
-    ELSE
-        UPDATE forebay.workflow_queue_job job
-           SET version = job.version + 1, held = NULL, lease_until = NULL,
-               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < forebay.max_job_failures()
-                                 THEN p_new.failed_at END
-         WHERE job.id = p_new.id RETURNING * INTO v_job;
-    END IF;
-    RETURN v_job;
-END $$;
-
-CREATE FUNCTION forebay.job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data,
-                                      event_metadata)
-    SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
-           CASE WHEN p_job.version > 1
-                THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
-                WHEN EXISTS (SELECT 1 FROM public.domain_events event
-                              WHERE event.id = p_row.event_id
-                                AND event.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
-                THEN to_jsonb(p_row) - 'event_data'
-                ELSE to_jsonb(p_row) END,
-           jsonb_strip_nulls(jsonb_build_object('causation_id', p_row.event_id,
-               'event_workspace_id', CASE WHEN p_job.workspace_id IS NULL THEN p_job.event_workspace_id END));
-END $$;
-
-CREATE FUNCTION forebay.job_guard() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-DECLARE
-    v_mode text := forebay.job_mode();
-    v_why text;
-    v_job forebay.workflow_queue_job;
-BEGIN
-    IF v_mode = 'rebuild' THEN
-        RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
-    END IF;
-    IF TG_OP = 'INSERT' THEN
-        IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
-            PERFORM forebay.job_refuse('a job begins pending', 'insert an event, or a pending row');
+        v_before.updated_at := p_new.updated_at;
+        IF p_new.status = 'processing' THEN
+            IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
+                PERFORM forebay.refuse_job_change(
+                    format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
+            END IF;
+            p_new.claimed_at := least(p_new.claimed_at, now());
+            v_before.claimed_at := p_new.claimed_at;
+            v_before.workflow_id := p_new.workflow_id;
+            v_before.workflow_run_id := p_new.workflow_run_id;
         END IF;
-        RETURN NEW;
-    END IF;
-    IF TG_OP = 'DELETE' THEN
-        IF v_mode IS DISTINCT FROM 'retention' THEN
-            PERFORM forebay.job_refuse('jobs are deleted by retention only', 'set retention.job_days');
-        END IF;
-        RETURN OLD;
-    END IF;
-
-    v_why := forebay.job_illegal(OLD.status, NEW.status, OLD.retry_count);
-    IF v_why IS NOT NULL THEN
-        PERFORM forebay.job_refuse(v_why);
-    END IF;
-    IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
-       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type,
-                         NEW.created_at) THEN
-        PERFORM forebay.job_refuse('a job''s event does not change');
-    END IF;
-    IF OLD.status = 'processing' THEN
-        SELECT * INTO v_job FROM forebay.workflow_queue_job job WHERE job.id = OLD.id;
-        IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
-           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true)
-                OR v_job.held = 'ours' AND NOT forebay.is_ours()) THEN
-            PERFORM forebay.job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id),
-                                       'only whoever shows its claim can end it');
+        IF v_before IS DISTINCT FROM p_new THEN
+            PERFORM forebay.refuse_job_change(format('a %s job cannot be changed', p_new.status),
+                                       'only updated_at may change, as a heartbeat');
         END IF;
     END IF;
-    RETURN forebay.job_shaped(OLD, NEW);
+    IF v_given <> p_old.retry_count THEN
+        PERFORM forebay.refuse_job_change('retry_count cannot be set', 'the queue counts failures itself');
+    END IF;
+    RETURN p_new;
 END $$;
 
-CREATE FUNCTION forebay.job_illegal(p_from text, p_to text, p_retries integer) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT CASE
-        WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
-        WHEN p_from = p_to THEN NULL
-        WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
-        WHEN p_from = 'processing' THEN NULL
-        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < forebay.max_job_failures() THEN NULL
-        WHEN p_from = 'failed' AND p_to = 'pending'
-        THEN 'a job that failed ' || p_retries || ' times is not tried again'
-        WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
-        WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
-        WHEN p_from = 'completed' THEN 'a completed job is final: it cannot become ' || p_to
-        WHEN p_to = 'processing' THEN 'a failed job cannot be claimed: it is pending again when its retry is due'
-        ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
-$$;
-
-CREATE FUNCTION forebay.job_mode() RETURNS text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_ours()
-                THEN current_setting('forebay.projection', true) END
-$$;
-
-CREATE FUNCTION forebay.job_moved() RETURNS trigger
+CREATE FUNCTION forebay.job_changed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -611,12 +589,12 @@ BEGIN
     IF TG_OP = 'DELETE' THEN
         DELETE FROM forebay.workflow_queue_job job WHERE job.id = OLD.id RETURNING * INTO v_job;
         v_job.version := coalesce(v_job.version, 0) + 1;
-        PERFORM forebay.job_fact(OLD, v_fact, v_job);
+        PERFORM forebay.append_job_fact(OLD, v_fact, v_job);
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says
-        -- which event it means: the first with its id, stream and type.
+        -- A row that another program inserted also belongs to the workspace of its event, as in the change log. Its
+        -- event is the first one with the row's event id, stream and type.
         INSERT INTO forebay.workflow_queue_job AS job (id, event_type, version, pending_since, event_id,
                                                        event_workspace_id, workspace_id)
         SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
@@ -626,87 +604,91 @@ BEGIN
         ON CONFLICT (id) DO UPDATE SET version = job.version + 1, event_type = excluded.event_type
         RETURNING * INTO v_job;
     ELSE
-        v_job := forebay.job_beside(OLD, NEW);
+        v_job := forebay.update_job_row(OLD, NEW);
     END IF;
-    PERFORM forebay.job_fact(NEW, v_fact, v_job);
+    PERFORM forebay.append_job_fact(NEW, v_fact, v_job);
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION forebay.job_refuse(p_message text, p_hint text DEFAULT NULL::text) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '')
-        USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
-END $$;
-
-CREATE FUNCTION forebay.job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_projection
-    LANGUAGE plpgsql
+CREATE FUNCTION forebay.job_guard() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    v_given int := p_new.retry_count;
-    v_before public.workflow_queue_projection := p_old;
+    v_mode text := forebay.job_mode();
+    v_why text;
+    v_job forebay.workflow_queue_job;
 BEGIN
-    -- Somebody's clock may be ahead; a lease must not last longer for it.
-    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now()
-                             ELSE least(p_new.updated_at, now()) END;
-    p_new.retry_count := p_old.retry_count;
-    IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
-        IF p_new.worker_id IS NULL THEN
-            PERFORM forebay.job_refuse('a claim says whose it is', 'set worker_id');
+    IF v_mode = 'rebuild' THEN
+        RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
+            PERFORM forebay.refuse_job_change('a new job must be pending', 'insert an event, or a pending row');
         END IF;
-        p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
-    ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
-        p_new.worker_id := NULL;
-        p_new.claimed_at := NULL;
-        p_new.workflow_id := NULL;
-        p_new.workflow_run_id := NULL;
-        p_new.completed_at := NULL;
-        p_new.failed_at := NULL;
-        p_new.error_message := NULL;
-        p_new.error_stack := NULL;
-        p_new.result := NULL;
-        -- A retry that counts itself would count the failure twice: it is counted already.
-        RETURN p_new;
-    ELSIF p_new.status = 'completed' AND p_old.status = 'processing' THEN
-        p_new.completed_at := coalesce(p_new.completed_at, now());
-    ELSIF p_new.status = 'failed' AND p_old.status = 'processing' THEN
-        p_new.failed_at := coalesce(p_new.failed_at, now());
-        p_new.retry_count := p_old.retry_count + 1;
-        RETURN p_new;
-    ELSIF p_new.status = p_old.status THEN
-        v_before.updated_at := p_new.updated_at;
-        IF p_new.status = 'processing' THEN
-            IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
-                PERFORM forebay.job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
-            END IF;
-            p_new.claimed_at := least(p_new.claimed_at, now());
-            v_before.claimed_at := p_new.claimed_at;
-            v_before.workflow_id := p_new.workflow_id;
-            v_before.workflow_run_id := p_new.workflow_run_id;
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        IF v_mode IS DISTINCT FROM 'retention' THEN
+            PERFORM forebay.refuse_job_change('jobs are deleted by retention only', 'set retention.job_days');
         END IF;
-        IF v_before IS DISTINCT FROM p_new THEN
-            PERFORM forebay.job_refuse(format('a %s job cannot be changed', p_new.status),
-                                       'its heartbeat is updated_at');
+        RETURN OLD;
+    END IF;
+
+    v_why := forebay.illegal_job_step(OLD.status, NEW.status, OLD.retry_count);
+    IF v_why IS NOT NULL THEN
+        PERFORM forebay.refuse_job_change(v_why);
+    END IF;
+    IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
+       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type,
+                         NEW.created_at) THEN
+        PERFORM forebay.refuse_job_change('the event of a job cannot be changed');
+    END IF;
+    IF OLD.status = 'processing' THEN
+        SELECT * INTO v_job FROM forebay.workflow_queue_job job WHERE job.id = OLD.id;
+        IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
+           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true)
+                OR v_job.claimed_via = 'projector' AND NOT forebay.is_owner()) THEN
+            PERFORM forebay.refuse_job_change(format('job %s is claimed by %s', OLD.id, OLD.worker_id),
+                                       'only the holder of its claim can end it');
         END IF;
     END IF;
-    IF v_given <> p_old.retry_count THEN
-        PERFORM forebay.job_refuse('retry_count counts failures', 'it cannot be set');
-    END IF;
-    RETURN p_new;
+    RETURN forebay.job_after_step(OLD, NEW);
 END $$;
+
+CREATE FUNCTION forebay.job_mode() RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_owner()
+                THEN current_setting('forebay.projection', true) END
+$$;
 
 CREATE FUNCTION forebay.job_truncate() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    PERFORM forebay.job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+    PERFORM forebay.refuse_job_change('jobs are deleted by retention only', 'set retention.job_days');
     RETURN NULL;
 END $$;
 
 CREATE FUNCTION forebay.lock_deliveries() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT hashtext('forebay.deliveries') $$;
+
+CREATE FUNCTION forebay.lock_limit_change() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_TABLE_NAME = 'workspace' THEN
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), OLD.shard::int);
+    ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), forebay.shard_of(OLD.workspace_id));
+    ELSE
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), shard)
+          FROM generate_series(0, forebay.shards() - 1) AS shard;
+    END IF;
+    RETURN NEW;
+END $$;
 
 CREATE FUNCTION forebay.lock_shard() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -725,7 +707,7 @@ DECLARE
     v_row public.workflow_queue_projection := coalesce(NEW, OLD);
 BEGIN
     INSERT INTO forebay.change_log (topic, op, refs, workspaces, record, old_record)
-    SELECT 'projection', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
+    SELECT 'job', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
            CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
       FROM (SELECT 1) one
       LEFT JOIN LATERAL (
@@ -745,31 +727,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION forebay.longest_execution() RETURNS interval
+CREATE FUNCTION forebay.max_execution_duration() RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT interval '30 days' $$;
-
-CREATE FUNCTION forebay.make_job(p_event public.domain_events, p_binding uuid) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    new_id uuid := gen_random_uuid();
-BEGIN
-    IF EXISTS (SELECT 1 FROM forebay.workflow_queue_job job
-                WHERE job.event_id = p_event.id
-                  AND job.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
-        RETURN;
-    END IF;
-    INSERT INTO forebay.workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version,
-                                            lease_s, pending_since, due_at)
-    SELECT new_id, p_event.id, p_event.workspace_id,
-           (SELECT workspace.id FROM forebay.workspace WHERE workspace.id = p_event.workspace_id), binding.id, 0,
-           coalesce(binding.lease_s, forebay.usual_job_lease_s()), now(),
-           CASE WHEN binding.workflow_definition_id IS NOT NULL THEN now() END
-      FROM (SELECT 1) one LEFT JOIN forebay.event_binding binding ON binding.id = p_binding;
-    INSERT INTO public.workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
-    VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
-END $$;
 
 CREATE FUNCTION forebay.max_job_failures() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -798,9 +758,35 @@ CREATE FUNCTION forebay.priority_step_ms() RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 60000::bigint$$;
 
+CREATE FUNCTION forebay.refuse_job_change(p_message text, p_hint text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '')
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
+END $$;
+
 CREATE FUNCTION forebay.semantics() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 3$$;
+
+CREATE FUNCTION forebay.set_event_bound() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    NEW.bound := forebay.is_bound(NEW.event_type, NEW.workspace_id);
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION forebay.set_fold_error(p_sequence bigint, p_error text) RETURNS void
+    LANGUAGE sql
+    AS $$
+    UPDATE public.domain_events
+       SET processing_error = left(p_error, 2000),
+           processing_failed_at = CASE WHEN p_error IS NOT NULL THEN clock_timestamp() END
+     WHERE sequence = p_sequence
+$$;
 
 CREATE FUNCTION forebay.shard_of(p_workspace uuid) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -853,10 +839,10 @@ DECLARE
     v_through_key record;
 BEGIN
     WITH keys AS MATERIALIZED (
-        SELECT DISTINCT asked.workspace_id, asked.definition_id, asked.key,
-               forebay.shard_of(asked.workspace_id)::smallint AS shard
-          FROM unnest(p_workspaces, p_definitions, p_keys) AS asked(workspace_id, definition_id, key)
-         WHERE asked.key IS NOT NULL),
+        SELECT DISTINCT requested.workspace_id, requested.definition_id, requested.key,
+               forebay.shard_of(requested.workspace_id)::smallint AS shard
+          FROM unnest(p_workspaces, p_definitions, p_keys) AS requested(workspace_id, definition_id, key)
+         WHERE requested.key IS NOT NULL),
     chosen AS MATERIALIZED (
         SELECT next.id, definition.concurrency IS NOT NULL OR definition.status <> 'ACTIVE' AS limited
           FROM keys
@@ -887,34 +873,37 @@ BEGIN
 
     RETURN QUERY
     WITH definitions AS MATERIALIZED (
-        SELECT DISTINCT asked.workspace_id, asked.definition_id, forebay.shard_of(asked.workspace_id)::smallint AS shard
+        SELECT DISTINCT requested.workspace_id, requested.definition_id,
+               forebay.shard_of(requested.workspace_id)::smallint AS shard
           FROM (SELECT given.workspace_id, given.definition_id
                   FROM unnest(p_workspaces, p_definitions, p_keys) AS given(workspace_id, definition_id, key)
                  WHERE given.key IS NULL
                 UNION ALL
                 SELECT passed.workspace_id, passed.definition_id
                   FROM unnest(v_through_key.workspaces, v_through_key.definitions)
-                       AS passed(workspace_id, definition_id)) asked),
+                       AS passed(workspace_id, definition_id)) requested),
     chosen AS MATERIALIZED (
-        SELECT next.id FROM definitions asked
+        SELECT next.id FROM definitions requested
           JOIN forebay.workflow_definition definition
-            ON definition.id = asked.definition_id AND definition.status = 'ACTIVE' AND definition.deleted_at IS NULL
+            ON definition.id = requested.definition_id AND definition.status = 'ACTIVE'
+           AND definition.deleted_at IS NULL
          CROSS JOIN LATERAL (
             SELECT waiting.id FROM forebay.execution_queue waiting
-             WHERE waiting.shard = asked.shard AND waiting.workspace_id = asked.workspace_id
-               AND waiting.workflow_definition_id = asked.definition_id
+             WHERE waiting.shard = requested.shard AND waiting.workspace_id = requested.workspace_id
+               AND waiting.workflow_definition_id = requested.definition_id
                AND waiting.stage = forebay.stage_waits_for_definition()
              ORDER BY waiting.rank, waiting.id
              LIMIT CASE WHEN definition.concurrency IS NULL THEN 1000 ELSE greatest(definition.concurrency - (
                 SELECT count(*) FROM forebay.execution_queue through
-                 WHERE through.gated AND through.stage IN (forebay.stage_ready(), forebay.stage_slot())
-                   AND through.workspace_id = asked.workspace_id
-                   AND through.workflow_definition_id = asked.definition_id) - (
-                -- Those that took their slot before the limit came.
+                 WHERE through.limited AND through.stage IN (forebay.stage_ready(), forebay.stage_slot())
+                   AND through.workspace_id = requested.workspace_id
+                   AND through.workflow_definition_id = requested.definition_id) - (
+                -- Items that got their slot before the limit existed are not flagged `limited`, so they are subtracted
+                -- too.
                 SELECT count(*) FROM forebay.execution_queue holder
-                 WHERE holder.shard = asked.shard AND holder.workspace_id = asked.workspace_id
+                 WHERE holder.shard = requested.shard AND holder.workspace_id = requested.workspace_id
                    AND holder.stage = forebay.stage_slot()
-                   AND holder.workflow_definition_id = asked.definition_id AND NOT holder.gated), 0) END
+                   AND holder.workflow_definition_id = requested.definition_id AND NOT holder.limited), 0) END
              FOR UPDATE SKIP LOCKED) next),
     moved AS (
         UPDATE forebay.execution_queue queued SET stage = forebay.stage_ready()
@@ -923,13 +912,114 @@ BEGIN
     SELECT moved.workspace_id FROM moved UNION SELECT unnest(v_through_key.ready_in);
 END $$;
 
-CREATE FUNCTION forebay.usual_job_lease_s() RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$SELECT 900$$;
+CREATE FUNCTION forebay.update_job_row(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS forebay.workflow_queue_job
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_job forebay.workflow_queue_job;
+BEGIN
+    IF p_new.status = 'processing' THEN
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1, pending_since = NULL, due_at = NULL,
+               claimed_via = coalesce(job.claimed_via, 'sql'),
+               lease_until = CASE WHEN coalesce(job.claimed_via, 'sql') = 'sql'
+                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => job.lease_s)
+                                  ELSE job.lease_until END
+         WHERE job.id = p_new.id RETURNING * INTO v_job;
+    ELSIF p_new.status = p_old.status THEN
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1
+         WHERE job.id = p_new.id
+        RETURNING * INTO v_job;
+    ELSIF p_new.status = 'pending' THEN
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1, pending_since = now(), claimed_via = NULL, claim_id = NULL,
+               lease_until = NULL,
+               retry_from = NULL,
+               due_at = (SELECT now()
+                           FROM forebay.event_binding binding
+                          WHERE binding.id = job.binding_id AND binding.workflow_definition_id IS NOT NULL)
+         WHERE job.id = p_new.id RETURNING * INTO v_job;
+    ELSE
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1, claimed_via = NULL, lease_until = NULL,
+               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < forebay.max_job_failures()
+                                 THEN p_new.failed_at END
+         WHERE job.id = p_new.id RETURNING * INTO v_job;
+    END IF;
+    RETURN v_job;
+END $$;
 
-CREATE FUNCTION forebay.usual_priority() RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$SELECT 3$$;
+CREATE TABLE forebay.workflow_execution_wait (
+    execution_id uuid NOT NULL,
+    node text NOT NULL,
+    iteration integer DEFAULT 0 NOT NULL,
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    holder uuid,
+    kind text NOT NULL,
+    attempt integer NOT NULL,
+    status text NOT NULL,
+    event_type text,
+    match text,
+    events_from timestamp with time zone,
+    recheck boolean DEFAULT false NOT NULL,
+    recheck_xid xid8,
+    queue text,
+    lease_s double precision,
+    input jsonb,
+    opened_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    claim_id uuid,
+    worker text,
+    claim_lease_s double precision,
+    lease_until timestamp with time zone,
+    progress jsonb,
+    deliveries integer DEFAULT 0 NOT NULL,
+    lost integer DEFAULT 0 NOT NULL,
+    ended_claim uuid,
+    outcome text,
+    output jsonb,
+    error jsonb,
+    answered_by text,
+    answered_at timestamp with time zone,
+    read_at timestamp with time zone,
+    CONSTRAINT workflow_execution_wait_check CHECK (((holder IS NULL) = (attempt = 0))),
+    CONSTRAINT workflow_execution_wait_check1 CHECK (((holder IS NULL) = (opened_at IS NULL))),
+    CONSTRAINT workflow_execution_wait_check10 CHECK ((((outcome IS NOT NULL) = (answered_at IS NOT NULL)) AND ((outcome IS NOT NULL) = (answered_by IS NOT NULL)))),
+    CONSTRAINT workflow_execution_wait_check11 CHECK (((status <> ALL (ARRAY['OPEN'::text, 'CLAIMED'::text, 'EXPIRED'::text])) OR (outcome IS NULL))),
+    CONSTRAINT workflow_execution_wait_check12 CHECK (((status <> ALL (ARRAY['ANSWERED'::text, 'RECEIVED'::text])) OR (outcome IS NOT NULL))),
+    CONSTRAINT workflow_execution_wait_check13 CHECK (((NOT (outcome IS DISTINCT FROM 'FAILED'::text)) = (error IS NOT NULL))),
+    CONSTRAINT workflow_execution_wait_check14 CHECK (((status <> ALL (ARRAY['OPEN'::text, 'CLAIMED'::text, 'ANSWERED'::text])) OR (read_at IS NULL))),
+    CONSTRAINT workflow_execution_wait_check15 CHECK (((status <> 'RECEIVED'::text) OR (read_at IS NOT NULL))),
+    CONSTRAINT workflow_execution_wait_check16 CHECK (((NOT recheck) OR (status = 'OPEN'::text))),
+    CONSTRAINT workflow_execution_wait_check2 CHECK (((holder IS NOT NULL) OR ((kind = 'WAIT'::text) AND (status = ANY (ARRAY['ANSWERED'::text, 'CLOSED'::text]))))),
+    CONSTRAINT workflow_execution_wait_check3 CHECK (((attempt = 0) OR ((kind = 'TASK'::text) = (queue IS NOT NULL)))),
+    CONSTRAINT workflow_execution_wait_check4 CHECK (((attempt = 0) OR ((kind = 'TASK'::text) = (lease_s IS NOT NULL)))),
+    CONSTRAINT workflow_execution_wait_check5 CHECK ((((event_type IS NULL) = (events_from IS NULL)) AND ((event_type IS NULL) OR (kind = 'WAIT'::text)))),
+    CONSTRAINT workflow_execution_wait_check6 CHECK (((status <> 'CLAIMED'::text) OR (kind = 'TASK'::text))),
+    CONSTRAINT workflow_execution_wait_check7 CHECK (
+CASE status
+    WHEN 'CLAIMED'::text THEN ((claim_id IS NOT NULL) AND (lease_until IS NOT NULL))
+    ELSE (lease_until IS NULL)
+END),
+    CONSTRAINT workflow_execution_wait_check8 CHECK (((status <> 'OPEN'::text) OR (claim_id IS NULL))),
+    CONSTRAINT workflow_execution_wait_check9 CHECK (((claim_id IS NULL) = (worker IS NULL))),
+    CONSTRAINT workflow_execution_wait_kind_check CHECK ((kind = ANY (ARRAY['WAIT'::text, 'TASK'::text]))),
+    CONSTRAINT workflow_execution_wait_outcome_check CHECK ((outcome = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text]))),
+    CONSTRAINT workflow_execution_wait_status_check CHECK ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text, 'ANSWERED'::text, 'RECEIVED'::text, 'EXPIRED'::text, 'CLOSED'::text])))
+)
+WITH (fillfactor='70');
+
+CREATE FUNCTION forebay_r1.add_candidate_of_wait(p_wait forebay.workflow_execution_wait) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO forebay.workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at,
+                                                      after_sequence)
+    VALUES (p_wait.workspace_id, p_wait.execution_id, p_wait.node, p_wait.iteration, p_wait.events_from, 0);
+    PERFORM forebay.notify_change();
+END $$;
 
 CREATE FUNCTION forebay_r1.add_deliveries(p_ended uuid[]) RETURNS void
     LANGUAGE sql
@@ -949,7 +1039,7 @@ CREATE FUNCTION forebay_r1.add_deliveries(p_ended uuid[]) RETURNS void
     ON CONFLICT DO NOTHING
 $$;
 
-CREATE FUNCTION forebay_r1.after_end(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
+CREATE FUNCTION forebay_r1.after_end(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, had_queue_item boolean, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -961,14 +1051,18 @@ BEGIN
     IF p_of_trees IS NOT NULL THEN
         PERFORM forebay_r1.end_descendants(p_of_trees, p_actor);
     END IF;
-    -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
+    -- p_open: an execution that COMPLETED may have open nodes too. A run that reports its own completion has none.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         PERFORM forebay_r1.close_waits(p_ids);
+        INSERT INTO forebay.execution_outcome (workspace_id, status, execution_id)
+        SELECT ended.workspace_id, ended.status, ended.id FROM forebay.workflow_execution ended
+         WHERE ended.id = ANY (p_ids) AND ended.depth = 0 AND ended.status IN ('FAILED', 'CANCELED', 'TIMED_OUT')
+        ON CONFLICT DO NOTHING;
         WITH open_nodes AS (
             SELECT node.execution_id, node.node, node.iteration,
                    execution.last_seq
                        + row_number() OVER (PARTITION BY node.execution_id ORDER BY node.node, node.iteration) AS seq,
-                   -- What is below ended before: of a child, in its rows.
+                   -- The descendants have already ended, so their rows show whether a result is unknown.
                    node.status = 'RUNNING' AND (node.once OR EXISTS (
                        SELECT 1 FROM forebay.workflow_execution child
                         WHERE child.parent = node.execution_id AND child.parent_node = node.node
@@ -977,7 +1071,7 @@ BEGIN
               FROM forebay.workflow_execution_node node
               JOIN forebay.workflow_execution execution ON execution.id = node.execution_id
              WHERE node.execution_id = ANY (p_ids) AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')),
-        judged AS (
+        with_result AS (
             SELECT open.execution_id, open.node, open.iteration, open.seq,
                    open.unknown OR (open.iteration = 0 AND (
                        bool_or(open.unknown) OVER (PARTITION BY open.execution_id, open.node) OR EXISTS (
@@ -987,17 +1081,17 @@ BEGIN
               FROM open_nodes open),
         settled AS (
             UPDATE forebay.workflow_execution_node node
-               SET status = CASE WHEN judged.unknown THEN 'UNKNOWN' ELSE 'CANCELED' END,
-                   error = CASE WHEN judged.unknown THEN jsonb_build_object(
+               SET status = CASE WHEN with_result.unknown THEN 'UNKNOWN' ELSE 'CANCELED' END,
+                   error = CASE WHEN with_result.unknown THEN jsonb_build_object(
                        'type', 'RESULT_UNKNOWN', 'node', node.node, 'message',
-                       'its execution was ended while something was being performed that may be performed at most '
-                       'once: find out whether it took effect, then rerun with resolve done or repeat')
+                       'the execution was ended while a node that may be performed at most '
+                       'once was running: find out whether it took effect, then rerun with resolve done or repeat')
                        ELSE node.error END,
-                   completed_at = clock_timestamp(), next_at = NULL, seq = judged.seq,
+                   completed_at = clock_timestamp(), next_at = NULL, seq = with_result.seq,
                    duration_ms = (extract(epoch FROM clock_timestamp() - node.started_at) * 1000)::bigint
-              FROM judged
-             WHERE node.execution_id = judged.execution_id AND node.node = judged.node
-               AND node.iteration = judged.iteration
+              FROM with_result
+             WHERE node.execution_id = with_result.execution_id AND node.node = with_result.node
+               AND node.iteration = with_result.iteration
                AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')
             RETURNING node.execution_id, node.seq)
         UPDATE forebay.workflow_execution execution SET last_seq = progress.seq
@@ -1007,40 +1101,45 @@ BEGIN
          WHERE execution.id = progress.execution_id;
     END IF;
 
+    DELETE FROM forebay.run_request request WHERE request.execution_id = ANY (p_ids);
     WITH deleted AS (
         DELETE FROM forebay.execution_queue queued
          WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
                                        WHERE ended.outcome IN ('COMPLETED', 'CANCELED')))
            AND queued.status <> 'FAILED'
-        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.gated,
-                  queued.claim_id IS NOT NULL AS freed),
-    failed AS (
-        UPDATE forebay.execution_queue queued
-           SET status = 'FAILED', stage = forebay.stage_failed(),
-               last_error = (SELECT coalesce(ended.error ->> 'message', ended.outcome)
-                               FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error)
-                              WHERE ended.id = queued.id
-                              LIMIT 1)
-         WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
-                                       WHERE ended.outcome IN ('FAILED', 'TIMED_OUT')))
-           AND queued.status <> 'FAILED'
-        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.gated,
-                  queued.claim_id IS NOT NULL AS freed),
-    audited AS (
-        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT failed.workspace_id, p_actor, 'queue_item.fail', 'queue_item', failed.id, ended.error
-          FROM failed JOIN unnest(p_ids, p_errors) AS ended(id, error) ON ended.id = failed.id),
-    left_queue AS (
-        SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM deleted
-        UNION ALL
-        SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM failed)
+        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.limited,
+                  queued.claim_id IS NOT NULL AS freed)
     SELECT coalesce(array_agg(item.id), '{}') AS ids, array_agg(item.freed) AS freed,
-           array_agg(item.workspace_id) FILTER (WHERE item.gated) AS workspaces,
-           array_agg(item.workflow_definition_id) FILTER (WHERE item.gated) AS definitions,
-           array_agg(item.concurrency_key) FILTER (WHERE item.gated) AS keys
-      INTO v_left FROM left_queue item;
+           array_agg(item.workspace_id) FILTER (WHERE item.limited) AS workspaces,
+           array_agg(item.workflow_definition_id) FILTER (WHERE item.limited) AS definitions,
+           array_agg(item.concurrency_key) FILTER (WHERE item.limited) AS keys
+      INTO v_left FROM deleted item;
+    -- A statement of its own, because preparing it costs every call, and few executions fail.
+    IF p_outcomes && ARRAY['FAILED', 'TIMED_OUT'] THEN
+        WITH failed AS (
+            UPDATE forebay.execution_queue queued
+               SET status = 'FAILED', stage = forebay.stage_failed(), owner = NULL,
+                   last_error = (SELECT coalesce(ended.error ->> 'message', ended.outcome)
+                                   FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error)
+                                  WHERE ended.id = queued.id
+                                  LIMIT 1)
+             WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
+                                           WHERE ended.outcome IN ('FAILED', 'TIMED_OUT')))
+               AND queued.status <> 'FAILED'
+            RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key,
+                      queued.limited, queued.claim_id IS NOT NULL AS freed),
+        audited AS (
+            INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
+            SELECT failed.workspace_id, p_actor, 'queue_item.fail', 'queue_item', failed.id, ended.error
+              FROM failed JOIN unnest(p_ids, p_errors) AS ended(id, error) ON ended.id = failed.id)
+        SELECT v_left.ids || array_agg(item.id) AS ids, v_left.freed || array_agg(item.freed) AS freed,
+               v_left.workspaces || array_agg(item.workspace_id) FILTER (WHERE item.limited) AS workspaces,
+               v_left.definitions || array_agg(item.workflow_definition_id) FILTER (WHERE item.limited) AS definitions,
+               v_left.keys || array_agg(item.concurrency_key) FILTER (WHERE item.limited) AS keys
+          INTO v_left FROM failed item;
+    END IF;
 
-    -- Each once by its key and once by its definition.
+    -- For each item, unblock is called once with its key and once with its definition alone.
     IF v_left.workspaces IS NOT NULL THEN
         PERFORM forebay.unblock(v_left.workspaces || v_left.workspaces, v_left.definitions || v_left.definitions,
                                 v_left.keys || array_fill(NULL::text, ARRAY[cardinality(v_left.workspaces)]));
@@ -1055,18 +1154,29 @@ BEGIN
       LEFT JOIN unnest(v_left.ids, v_left.freed) AS item(id, freed) ON item.id = ended.id;
 END $$;
 
-CREATE FUNCTION forebay_r1.answer_wait(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
+CREATE FUNCTION forebay_r1.answer_refusal(p_execution uuid, p_node text, p_iteration integer) RETURNS text
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    AS $$
+    SELECT CASE WHEN bool_or(node.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'node_settled'
+                WHEN bool_or(node.iteration = 0 AND jsonb_typeof(node.input -> 'items') = 'array'
+                             AND jsonb_array_length(node.input -> 'items') < p_iteration) THEN 'no_such_item' END
+      FROM forebay.workflow_execution_node node
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration IN (0, p_iteration)
+$$;
+
+CREATE FUNCTION forebay_r1.answer_wait(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(result text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_wait forebay.workflow_execution_ask;
+    v_wait forebay.workflow_execution_wait;
     v_token forebay.workflow_execution_token;
     v_lives boolean;
-    v_told text;
-    v_useless text;
+    v_result text;
+    v_refusal text;
     v_workspace uuid;
 BEGIN
     v_workspace := (SELECT execution.workspace_id FROM forebay.workflow_execution execution
@@ -1082,38 +1192,39 @@ BEGIN
          WHERE token.hash = p_token AND token.execution_id = p_execution AND token.node = p_node
            AND token.iteration = p_iteration
          FOR UPDATE;
-        v_told := CASE WHEN v_token.hash IS NULL THEN 'missing' WHEN v_token.used_at IS NOT NULL THEN 'used'
+        v_result := CASE WHEN v_token.hash IS NULL THEN 'missing' WHEN v_token.used_at IS NOT NULL THEN 'token_used'
                        WHEN v_token.expires_at <= clock_timestamp() THEN 'missing' END;
     END IF;
-    v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
-    v_useless := forebay_r1.useless_answer(p_execution, p_node, p_iteration);
-    IF v_told IS NULL AND NOT p_open AND v_useless IS NULL THEN
-        INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt,
+    v_result := coalesce(v_result, CASE WHEN v_lives IS NULL THEN 'missing'
+                                        WHEN NOT v_lives THEN 'execution_ended' END);
+    v_refusal := forebay_r1.answer_refusal(p_execution, p_node, p_iteration);
+    IF v_result IS NULL AND NOT p_open AND v_refusal IS NULL THEN
+        INSERT INTO forebay.workflow_execution_wait (execution_id, node, iteration, id, workspace_id, kind, attempt,
             status, outcome, output, answered_by, answered_at)
         VALUES (p_execution, p_node, p_iteration, forebay.new_id(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED',
             p_output, p_by, clock_timestamp())
         ON CONFLICT DO NOTHING;
-        v_told := CASE WHEN FOUND THEN 'early' END;
+        v_result := CASE WHEN FOUND THEN 'early' END;
     END IF;
-    IF v_told IS NULL THEN
-        SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait
+    IF v_result IS NULL THEN
+        SELECT * INTO v_wait FROM forebay.workflow_execution_wait wait
          WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration FOR UPDATE;
-        v_told := CASE WHEN v_wait.id IS NULL AND NOT p_open AND v_useless IS NOT NULL THEN v_useless
+        v_result := CASE WHEN v_wait.id IS NULL AND NOT p_open AND v_refusal IS NOT NULL THEN v_refusal
                        WHEN v_wait.id IS NULL OR v_wait.kind <> 'WAIT' THEN 'missing'
                        WHEN v_wait.status = 'OPEN' AND v_wait.expires_at <= clock_timestamp() THEN 'expired'
-                       WHEN v_wait.status = 'OPEN' THEN coalesce(v_useless, 'accepted')
-                       WHEN v_wait.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
-                       WHEN v_wait.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
-        UPDATE forebay.workflow_execution_ask wait
+                       WHEN v_wait.status = 'OPEN' THEN coalesce(v_refusal, 'accepted')
+                       WHEN v_wait.status IN ('ANSWERED', 'RECEIVED') THEN 'already_answered'
+                       WHEN v_wait.status = 'EXPIRED' THEN 'expired' ELSE 'execution_ended' END;
+        UPDATE forebay.workflow_execution_wait wait
            SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by,
-               answered_at = clock_timestamp(), look = false
+               answered_at = clock_timestamp(), recheck = false
          WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
-           AND wait.status = 'OPEN' AND v_told = 'accepted';
-        UPDATE forebay.workflow_execution_ask wait SET status = 'EXPIRED', look = false
+           AND wait.status = 'OPEN' AND v_result = 'accepted';
+        UPDATE forebay.workflow_execution_wait wait SET status = 'EXPIRED', recheck = false
          WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
-           AND wait.status = 'OPEN' AND v_told = 'expired';
+           AND wait.status = 'OPEN' AND v_result = 'expired';
     END IF;
-    IF v_told IN ('accepted', 'early') THEN
+    IF v_result IN ('accepted', 'early') THEN
         UPDATE forebay.workflow_execution_token token
            SET used_at = clock_timestamp()
          WHERE token.hash = p_token AND token.used_at IS NULL;
@@ -1121,7 +1232,8 @@ BEGIN
         VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution,
                 jsonb_build_object('node', p_node, 'iteration', p_iteration));
     END IF;
-    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN forebay_r1.wake_run(v_wait.holder) END,
+    RETURN QUERY SELECT v_result,
+                        CASE WHEN v_result IN ('accepted', 'expired') THEN forebay_r1.wake_run(v_wait.holder) END,
                         v_wait.holder,
                         (SELECT holder.owner FROM forebay.workflow_execution holder WHERE holder.id = v_wait.holder);
 END $$;
@@ -1139,17 +1251,18 @@ DECLARE
     v_old public.domain_events;
     v_latest int;
 BEGIN
-    -- Streams are appended to one at a time, in one order for all calls.
+    -- At most one transaction at a time appends to a stream. All calls lock streams in the same order, so they do not
+    -- deadlock.
     PERFORM pg_advisory_xact_lock(forebay.lock_stream(), streams.key) FROM (
-        SELECT DISTINCT hashtext(concat_ws('/', asked.workspace, asked.stream, asked.type)) AS key
-          FROM unnest(p_workspaces, p_streams, p_stream_types) AS asked(workspace, stream, type)
+        SELECT DISTINCT hashtext(concat_ws('/', requested.workspace, requested.stream, requested.type)) AS key
+          FROM unnest(p_workspaces, p_streams, p_stream_types) AS requested(workspace, stream, type)
          ORDER BY 1) streams;
     FOR v_event IN
         SELECT *
           FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data,
                       p_metadata)
                WITH ORDINALITY
-               AS asked(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
+               AS requested(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
     LOOP
         v_id := CASE WHEN v_event.derived THEN forebay_r1.derived_event_id(v_event.workspace, v_event.id)
                      ELSE v_event.id END;
@@ -1158,7 +1271,8 @@ BEGIN
           FROM public.domain_events event
          WHERE event.id = v_id AND event.workspace_id IS NOT DISTINCT FROM v_event.workspace;
         IF NOT FOUND AND v_event.derived THEN
-            -- A build before this one took the seed for the id; a crash since then must not repeat the event.
+            -- An older build used the seed itself as the id. If that build crashed and its caller repeats the call, the
+            -- event must not be appended twice.
             SELECT * INTO v_old FROM public.domain_events event
              WHERE event.id = v_event.id AND event.workspace_id IS NOT DISTINCT FROM v_event.workspace
                AND event.stream_id = v_event.stream AND event.stream_type = v_event.stream_type
@@ -1168,7 +1282,7 @@ BEGIN
         IF FOUND THEN
             IF (v_old.stream_id, v_old.stream_type, v_old.event_type, v_old.event_data)
                IS DISTINCT FROM (v_event.stream, v_event.stream_type, v_event.type, v_event.data) THEN
-                RAISE EXCEPTION 'event %: this id was used with other content', v_event.ord - 1
+                RAISE EXCEPTION 'event %: this id was already used with other content', v_event.ord - 1
                     USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
             END IF;
             RETURN QUERY SELECT v_event.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at,
@@ -1189,7 +1303,7 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION forebay_r1.begin_runs(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
+CREATE FUNCTION forebay_r1.begin_runs(p_ids uuid[], p_engine text, p_location text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1206,8 +1320,12 @@ BEGIN
     IF v_roots IS NOT NULL THEN
         PERFORM 1 FROM forebay.workflow_execution root WHERE root.id = ANY (v_roots) ORDER BY root.id FOR UPDATE;
     END IF;
-    PERFORM 1 FROM forebay.workflow_execution asked WHERE asked.id = ANY (p_ids) ORDER BY asked.id FOR UPDATE;
-    -- Locked as well: an item given back at this moment would leave a run without a slot.
+    PERFORM 1
+      FROM forebay.workflow_execution requested
+     WHERE requested.id = ANY (p_ids)
+     ORDER BY requested.id
+     FOR UPDATE;
+    -- The items are locked too: if one were requeued at this moment, its run would begin without a slot.
     SELECT coalesce(array_agg(holder.id), '{}') INTO v_with_slot FROM (
         SELECT queued.id FROM forebay.execution_queue queued
          WHERE queued.id = ANY (p_ids) AND queued.status IN ('CLAIMED', 'DISPATCHED')
@@ -1221,8 +1339,8 @@ BEGIN
     END IF;
     WITH begun AS (
         UPDATE forebay.workflow_execution pending
-           SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
-               engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
+           SET status = 'RUNNING', engine = p_engine, engine_location = p_location, owner = p_process,
+               engine_run_id = CASE WHEN p_location IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
                started_at = clock_timestamp(),
                deadline_at = least(pending.deadline_at,
                                    clock_timestamp() + make_interval(secs => pending.timeout_ms / 1000.0))
@@ -1232,20 +1350,25 @@ BEGIN
     SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING'
       FROM begun
      HAVING count(*) > 0;
-    UPDATE forebay.execution_queue queued SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
+    -- The item of a run of ours names its owner, even if the item was already dispatched.
+    UPDATE forebay.execution_queue queued
+       SET status = 'DISPATCHED', dispatched_at = coalesce(queued.dispatched_at, clock_timestamp()),
+           owner = CASE WHEN p_location IS NULL THEN p_process END
       FROM forebay.workflow_execution own
-     WHERE queued.id = ANY (v_with_slot) AND queued.status = 'CLAIMED'
+     WHERE queued.id = ANY (v_with_slot)
+       AND (queued.status = 'CLAIMED'
+            OR (queued.status = 'DISPATCHED' AND queued.owner IS NULL AND p_location IS NULL))
        AND own.id = queued.id AND own.status = 'RUNNING' AND own.owner = p_process;
     RETURN QUERY
-    SELECT asked.id,
-           CASE WHEN stored.id IS NULL THEN 'gone'
+    SELECT requested.id,
+           CASE WHEN stored.id IS NULL THEN 'missing'
                 WHEN stored.status = 'RUNNING' AND stored.owner = p_process THEN 'granted'
                 WHEN stored.status = 'PENDING' THEN 'not_yet'
                 ELSE 'ended' END,
            stored.workspace_id, stored.workflow_definition_id, stored.version_id, stored.owner_epoch, stored.input,
            stored.trigger, stored.created_at,
            (extract(epoch FROM stored.deadline_at - clock_timestamp()) * 1000)::bigint, stored.trace_context
-      FROM unnest(p_ids) AS asked(id) LEFT JOIN forebay.workflow_execution stored ON stored.id = asked.id;
+      FROM unnest(p_ids) AS requested(id) LEFT JOIN forebay.workflow_execution stored ON stored.id = requested.id;
 END $$;
 
 CREATE FUNCTION forebay_r1.bindings_of_pending_jobs() RETURNS SETOF uuid
@@ -1277,8 +1400,8 @@ CREATE TABLE forebay.workflow_execution_candidate (
     iteration integer,
     after_at timestamp with time zone,
     after_sequence bigint,
-    taken_by uuid,
-    taken_until timestamp with time zone,
+    claimed_by uuid,
+    claimed_until timestamp with time zone,
     next_wait uuid,
     next_at timestamp with time zone,
     next_sequence bigint,
@@ -1286,44 +1409,42 @@ CREATE TABLE forebay.workflow_execution_candidate (
     CONSTRAINT workflow_execution_candidate_check CHECK (((event_id IS NULL) <> (execution_id IS NULL))),
     CONSTRAINT workflow_execution_candidate_check1 CHECK ((((execution_id IS NULL) = (node IS NULL)) AND ((execution_id IS NULL) = (iteration IS NULL)))),
     CONSTRAINT workflow_execution_candidate_check2 CHECK ((((execution_id IS NULL) = (after_at IS NULL)) AND ((execution_id IS NULL) = (after_sequence IS NULL)))),
-    CONSTRAINT workflow_execution_candidate_check3 CHECK (((taken_by IS NULL) = (taken_until IS NULL)))
+    CONSTRAINT workflow_execution_candidate_check3 CHECK (((claimed_by IS NULL) = (claimed_until IS NULL)))
 );
 
-CREATE FUNCTION forebay_r1.candidate_page(c forebay.workflow_execution_candidate, p_limit integer) RETURNS TABLE(wait uuid, at timestamp with time zone, sequence bigint, execution uuid, node text, iteration integer, match text, event uuid, fits boolean)
+CREATE FUNCTION forebay_r1.candidate_page(p_candidate forebay.workflow_execution_candidate, p_limit integer) RETURNS TABLE(wait uuid, at timestamp with time zone, sequence bigint, execution uuid, node text, iteration integer, match text, event uuid, fits boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
-DECLARE
-    v_candidate ALIAS FOR c;
 BEGIN
-    IF v_candidate.event_id IS NOT NULL THEN
+    IF p_candidate.event_id IS NOT NULL THEN
         RETURN QUERY
         SELECT wait.id, NULL::timestamptz, NULL::bigint, wait.execution_id, wait.node, wait.iteration, wait.match,
                event.id, wait.events_from <= event.created_at
           FROM public.domain_events event
          CROSS JOIN LATERAL (
-               SELECT * FROM forebay.workflow_execution_ask wait
-                WHERE wait.workspace_id = v_candidate.workspace_id AND wait.event_type = event.event_type
+               SELECT * FROM forebay.workflow_execution_wait wait
+                WHERE wait.workspace_id = p_candidate.workspace_id AND wait.event_type = event.event_type
                   AND wait.status = 'OPEN'
-                  AND wait.id > coalesce(v_candidate.after_wait, '00000000-0000-0000-0000-000000000000')
+                  AND wait.id > coalesce(p_candidate.after_wait, '00000000-0000-0000-0000-000000000000')
                 ORDER BY wait.id LIMIT p_limit) wait
-         WHERE event.id = v_candidate.event_id AND event.workspace_id = v_candidate.workspace_id
+         WHERE event.id = p_candidate.event_id AND event.workspace_id = p_candidate.workspace_id
          ORDER BY wait.id;
     ELSE
         RETURN QUERY
         SELECT NULL::uuid, event.created_at, event.sequence, wait.execution_id, wait.node, wait.iteration, wait.match,
                event.id, true
-          FROM forebay.workflow_execution_ask wait
+          FROM forebay.workflow_execution_wait wait
          CROSS JOIN LATERAL (
                SELECT * FROM public.domain_events event
-                WHERE event.workspace_id = v_candidate.workspace_id AND event.event_type = wait.event_type
+                WHERE event.workspace_id = p_candidate.workspace_id AND event.event_type = wait.event_type
                   AND event.stream_type <> 'workflow_queue'
-                  AND (event.created_at, event.sequence) > (v_candidate.after_at, v_candidate.after_sequence)
+                  AND (event.created_at, event.sequence) > (p_candidate.after_at, p_candidate.after_sequence)
                 ORDER BY event.created_at, event.sequence LIMIT p_limit) event
-         WHERE wait.execution_id = v_candidate.execution_id AND wait.node = v_candidate.node
-           AND wait.iteration = v_candidate.iteration AND wait.status = 'OPEN'
+         WHERE wait.execution_id = p_candidate.execution_id AND wait.node = p_candidate.node
+           AND wait.iteration = p_candidate.iteration AND wait.status = 'OPEN'
          ORDER BY event.created_at, event.sequence;
     END IF;
 END $$;
@@ -1338,7 +1459,7 @@ CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS 
              WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
                AND item.stage = forebay.stage_slot()
              LIMIT p_counted) counted) AS running,
-           ready.count AS ready, keyed.count AS waits_for_key, gated.count AS waits_for_definition,
+           ready.count AS ready, by_key.count AS waits_for_key, by_definition.count AS waits_for_definition,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
              WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
                AND item.stage = forebay.stage_delayed()
@@ -1346,7 +1467,8 @@ CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS 
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
              WHERE item.workspace_id = workspace.id AND item.stage = forebay.stage_failed()
              LIMIT p_counted) counted) AS failed,
-           extract(epoch FROM clock_timestamp() - least(ready.oldest, keyed.oldest, gated.oldest))::float8 AS oldest_s
+           extract(epoch FROM clock_timestamp() - least(ready.oldest, by_key.oldest, by_definition.oldest))::float8
+               AS oldest_s
       FROM forebay.workspace JOIN forebay.tier ON tier.name = workspace.tier
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
             SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
@@ -1357,12 +1479,12 @@ CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS 
             SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
              WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
                AND item.stage = forebay.stage_waits_for_key()
-             LIMIT p_counted) counted) keyed
+             LIMIT p_counted) counted) by_key
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
             SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
              WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
                AND item.stage = forebay.stage_waits_for_definition()
-             LIMIT p_counted) counted) gated
+             LIMIT p_counted) counted) by_definition
      WHERE workspace.id = p_workspace AND workspace.deleted_at IS NULL
 $$;
 
@@ -1373,7 +1495,7 @@ BEGIN
     NULL;
 END $$;
 
-CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer, p_protocol integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, put_back boolean, blocked_definitions uuid[], weight integer, trace text, waited_ms bigint)
+CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer, p_protocol integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, definition_deleted boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, blocked_again boolean, blocked_definitions uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1382,13 +1504,13 @@ CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_clai
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(asked.id)
-                              FROM unnest(p_workspaces) AS asked(id)
+    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(requested.id)
+                              FROM unnest(p_workspaces) AS requested(id)
                              ORDER BY 1);
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'forebay_r1.claim needs READ COMMITTED';
+        RAISE EXCEPTION 'forebay_r1.claim needs the isolation level READ COMMITTED';
     END IF;
     IF cardinality(v_shards) = 1 THEN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);
@@ -1397,13 +1519,13 @@ BEGIN
                             FROM unnest(v_shards) AS shard
                            WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
     END IF;
-    -- Read under the lock: whoever raises it holds every shard's.
+    -- The protocol is read under the lock: raising it takes every shard's lock, so it cannot change during this claim.
     IF p_protocol IS DISTINCT FROM (SELECT number FROM forebay.protocol) THEN
-        RAISE EXCEPTION 'a claim by protocol % is refused: the claims of this database go by protocol %', p_protocol,
+        RAISE EXCEPTION 'a claim with protocol % is refused: this database uses protocol %', p_protocol,
             (SELECT number FROM forebay.protocol)
             USING ERRCODE = 'FB001', HINT = 'Replace this process by one of the release that the others run.';
     END IF;
-    -- All items of one claim get the same time; their ids keep the order.
+    -- All items of one claim get the same time, so they are ordered by id.
     v_now := clock_timestamp();
     RETURN QUERY
     WITH workspaces AS MATERIALIZED (
@@ -1426,15 +1548,16 @@ BEGIN
     candidates AS MATERIALIZED (
         SELECT next.* FROM workspaces CROSS JOIN LATERAL (
             SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id,
-                   ready.concurrency_key AS key, ready.rank, ready.gated, ready.attempt_count, ready.in_doubt,
+                   ready.concurrency_key AS key, ready.rank, ready.limited, ready.attempt_count, ready.in_doubt,
                    greatest(ready.created_at, ready.available_at) AS since
               FROM forebay.execution_queue ready
              WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
                AND ready.stage = forebay.stage_ready()
              ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) next),
-    -- A missing definition must not block its workspace's head: its item is claimed, then failed.
+    -- A missing definition must not block the head of its workspace's queue: its item is claimed, and the caller fails
+    -- it.
     with_key_room AS (
-        SELECT candidate.*, definition.id IS NULL OR definition.deleted_at IS NOT NULL AS gone,
+        SELECT candidate.*, definition.id IS NULL OR definition.deleted_at IS NOT NULL AS definition_deleted,
                CASE WHEN definition.deleted_at IS NOT NULL THEN NULL
                     WHEN definition.status <> 'ACTIVE' THEN 0
                     ELSE definition.concurrency END AS definition_limit,
@@ -1460,7 +1583,7 @@ BEGIN
                         AND holder.workflow_definition_id = candidate.definition_id)
                   <= definition_limit) AS granted
           FROM with_key_room candidate),
-    judged AS MATERIALIZED (
+    decided AS MATERIALIZED (
         SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch,
                execution.input, execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
           FROM with_grant candidate LEFT JOIN LATERAL (
@@ -1469,60 +1592,63 @@ BEGIN
                    least(pending.deadline_at, v_now + make_interval(secs => pending.timeout_ms / 1000.0)) AS deadline_at
               FROM forebay.workflow_execution pending
              WHERE pending.id = candidate.id AND pending.status = 'PENDING' AND pending.semantics <= p_semantics
-               AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.gone
+               AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.definition_deleted
                FOR UPDATE SKIP LOCKED) execution ON true),
     per_workspace AS MATERIALIZED (
-        SELECT judged.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
+        SELECT decided.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS all_blocked_definitions,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room
-                                                         AND NOT gated) AS newly_blocked_definitions,
-               bool_or(NOT granted AND (gated OR NOT key_has_room)) AS put_back
-          FROM judged GROUP BY judged.workspace_id),
+                                                         AND NOT limited) AS newly_blocked_definitions,
+               bool_or(NOT granted AND (limited OR NOT key_has_room)) AS blocked_again
+          FROM decided GROUP BY decided.workspace_id),
     claimed AS (
         UPDATE forebay.execution_queue queued
            SET stage = forebay.stage_slot(), claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
-               status = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins)) THEN 'DISPATCHED'
+               status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED'
                              ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins))
+               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
                                     THEN v_now END,
-               gated = queued.gated OR queued.workflow_definition_id = ANY (
-                   ARRAY(SELECT DISTINCT definition_id FROM judged WHERE definition_limit IS NOT NULL))
-         WHERE queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE granted)) AND queued.status = 'PENDING'),
-    put_back AS (
+               owner = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
+                            THEN p_process END,
+               limited = queued.limited OR queued.workflow_definition_id = ANY (
+                   ARRAY(SELECT DISTINCT definition_id FROM decided WHERE definition_limit IS NOT NULL))
+         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
+    blocked_again AS (
         UPDATE forebay.execution_queue queued
-           SET gated = true,
-               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id
-                                                          FROM judged
+           SET limited = true,
+               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id
+                                                          FROM decided
                                                          WHERE NOT granted AND key_has_room))
                             THEN forebay.stage_waits_for_definition() ELSE forebay.stage_waits_for_key() END
-         WHERE queued.id = ANY (ARRAY(SELECT judged.id
-                                        FROM judged
-                                       WHERE NOT granted AND (judged.gated OR NOT key_has_room)))
+         WHERE queued.id = ANY (ARRAY(SELECT decided.id
+                                        FROM decided
+                                       WHERE NOT granted AND (decided.limited OR NOT key_has_room)))
            AND queued.status = 'PENDING'),
     begun AS (
         UPDATE forebay.workflow_execution execution
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(execution.deadline_at, v_now + make_interval(secs => execution.timeout_ms / 1000.0))
-         WHERE execution.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins)) AND execution.status = 'PENDING'
+         WHERE execution.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) AND execution.status = 'PENDING'
         RETURNING execution.id, execution.workspace_id),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING'
           FROM begun
          HAVING count(*) > 0)
-    SELECT 'item', judged.workspace_id, judged.id, judged.definition_id,
-           coalesce(judged.version_id, not_begun.version_id), judged.attempt_count, judged.in_doubt, judged.gone,
-           coalesce(not_begun.semantics > p_semantics, false), judged.begins, judged.owner_epoch + 1, judged.input,
-           judged.trigger, judged.accepted_at, (extract(epoch FROM judged.deadline_at - v_now) * 1000)::bigint,
+    SELECT 'item', decided.workspace_id, decided.id, decided.definition_id,
+           coalesce(decided.version_id, not_begun.version_id), decided.attempt_count, decided.in_doubt,
+           decided.definition_deleted,
+           coalesce(not_begun.semantics > p_semantics, false), decided.begins, decided.owner_epoch + 1, decided.input,
+           decided.trigger, decided.accepted_at, (extract(epoch FROM decided.deadline_at - v_now) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
-           coalesce(judged.trace_context, not_begun.trace_context),
-           (extract(epoch FROM v_now - judged.since) * 1000)::bigint
-      FROM judged LEFT JOIN LATERAL (
+           coalesce(decided.trace_context, not_begun.trace_context),
+           (extract(epoch FROM v_now - decided.since) * 1000)::bigint
+      FROM decided LEFT JOIN LATERAL (
             SELECT execution.version_id, execution.semantics, execution.trace_context
               FROM forebay.workflow_execution execution
-             WHERE execution.id = judged.id AND NOT judged.begins LIMIT 1) not_begun ON true
-     WHERE judged.granted
+             WHERE execution.id = decided.id AND NOT decided.begins LIMIT 1) not_begun ON true
+     WHERE decided.granted
     UNION ALL
     SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            workspaces.running + coalesce(per_workspace.granted, 0), workspaces.max_running,
@@ -1530,42 +1656,93 @@ BEGIN
                 WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
                   AND ready.stage = forebay.stage_ready()
                 LIMIT 1 + coalesce(per_workspace.candidates, 0)) seen) > coalesce(per_workspace.candidates, 0),
-           coalesce(per_workspace.put_back, false),
-           -- If this claim granted anything, only definitions whose items were never limited before: claims put the
-           -- others back one by one. If it granted nothing, every one: a long backlog may stand in front.
+           coalesce(per_workspace.blocked_again, false),
+           -- If this claim granted any item, only definitions that block items for the first time are returned; later
+           -- claims block the other items again one by one. If it granted none, all blocking definitions are returned,
+           -- because a long blocked backlog may be at the head of the queue.
            CASE WHEN per_workspace.granted > 0 THEN per_workspace.newly_blocked_definitions
                 ELSE per_workspace.all_blocked_definitions END,
            workspaces.weight::int, NULL, NULL
       FROM workspaces LEFT JOIN per_workspace ON per_workspace.workspace_id = workspaces.id
     UNION ALL
-    SELECT 'busy', asked.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT 'busy', requested.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM unnest(p_workspaces) AS asked(id)
-     WHERE NOT forebay.shard_of(asked.id) = ANY (v_shards);
+      FROM unnest(p_workspaces) AS requested(id)
+     WHERE NOT forebay.shard_of(requested.id) = ANY (v_shards);
 END $$;
 
-CREATE FUNCTION forebay_r1.claim_deliveries(p_claim uuid, p_after uuid, p_each integer, p_limit integer, p_steps integer, p_lease_s double precision) RETURNS TABLE(delivery uuid, place uuid)
+CREATE FUNCTION forebay_r1.claim_candidates(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid, candidate bigint, wait uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_place uuid := p_after;
+    v_claim CONSTANT uuid := gen_random_uuid();
+    v_workspace uuid := forebay_r1.next_workspace_to_evaluate(p_after);
+    v_left int := p_limit;
+    v_seen int;
+    v_candidate forebay.workflow_execution_candidate;
+    v_pair record;
+BEGIN
+    IF v_workspace IS NULL THEN
+        RETURN;
+    END IF;
+    FOR v_candidate IN
+        SELECT * FROM forebay.workflow_execution_candidate candidate
+         WHERE candidate.workspace_id = v_workspace
+           AND (candidate.claimed_until IS NULL OR candidate.claimed_until <= clock_timestamp())
+         ORDER BY candidate.id LIMIT p_limit FOR UPDATE SKIP LOCKED
+    LOOP
+        v_seen := 0;
+        FOR v_pair IN SELECT * FROM forebay_r1.candidate_page(v_candidate, v_left) LOOP
+            v_seen := v_seen + 1;
+            v_candidate.next_wait := v_pair.wait;
+            v_candidate.next_at := v_pair.at;
+            v_candidate.next_sequence := v_pair.sequence;
+            IF v_pair.fits THEN
+                RETURN QUERY SELECT v_claim, v_workspace, v_pair.execution, v_pair.node, v_pair.iteration, v_pair.match,
+                                    v_pair.event, v_candidate.id, v_pair.wait;
+            END IF;
+        END LOOP;
+        IF v_seen = 0 THEN
+            DELETE FROM forebay.workflow_execution_candidate candidate WHERE candidate.id = v_candidate.id;
+        ELSE
+            UPDATE forebay.workflow_execution_candidate candidate
+               SET claimed_by = v_claim, claimed_until = clock_timestamp() + make_interval(secs => p_lease_s),
+                   next_wait = v_candidate.next_wait, next_at = v_candidate.next_at,
+                   next_sequence = v_candidate.next_sequence, more = v_seen >= v_left
+             WHERE candidate.id = v_candidate.id;
+        END IF;
+        v_left := v_left - v_seen;
+        EXIT WHEN v_left <= 0;
+    END LOOP;
+    RETURN QUERY SELECT v_claim, v_workspace, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid, NULL::bigint,
+                        NULL::uuid;
+END $$;
+
+CREATE FUNCTION forebay_r1.claim_deliveries(p_claim uuid, p_after uuid, p_each integer, p_limit integer, p_steps integer, p_lease_s double precision) RETURNS TABLE(delivery uuid, last_workspace uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_workspace uuid := p_after;
     v_sending int;
     v_left int := p_limit;
     v_claimed int;
 BEGIN
     FOR step IN 1..p_steps LOOP
         EXIT WHEN v_left <= 0;
-        v_place := (SELECT delivery.workspace_id
+        v_workspace := (SELECT delivery.workspace_id
                       FROM forebay.webhook_delivery delivery
-                     WHERE delivery.due_at IS NOT NULL AND delivery.workspace_id > v_place
+                     WHERE delivery.due_at IS NOT NULL AND delivery.workspace_id > v_workspace
                      ORDER BY delivery.workspace_id LIMIT 1);
-        EXIT WHEN v_place IS NULL;
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(forebay.lock_deliveries(), hashtext(v_place::text));
+        EXIT WHEN v_workspace IS NULL;
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(forebay.lock_deliveries(), hashtext(v_workspace::text));
         v_sending := (SELECT count(*) FROM forebay.webhook_delivery delivery
-                       WHERE delivery.workspace_id = v_place AND delivery.status = 'SENDING'
+                       WHERE delivery.workspace_id = v_workspace AND delivery.status = 'SENDING'
                          AND delivery.due_at > clock_timestamp());
         RETURN QUERY
         UPDATE forebay.webhook_delivery delivery
@@ -1573,7 +1750,7 @@ BEGIN
                due_at = clock_timestamp() + make_interval(secs => p_lease_s)
          WHERE delivery.id = ANY (ARRAY(
                SELECT delivery.id FROM forebay.webhook_delivery delivery
-                WHERE delivery.workspace_id = v_place AND delivery.due_at <= clock_timestamp()
+                WHERE delivery.workspace_id = v_workspace AND delivery.due_at <= clock_timestamp()
                 ORDER BY delivery.due_at, delivery.id
                 LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0)
                 FOR UPDATE SKIP LOCKED))
@@ -1582,7 +1759,20 @@ BEGIN
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
         v_left := v_left - v_claimed;
     END LOOP;
-    RETURN QUERY SELECT NULL::uuid, v_place;
+    RETURN QUERY SELECT NULL::uuid, v_workspace;
+END $$;
+
+CREATE FUNCTION forebay_r1.claim_job_for_projector(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE public.workflow_queue_projection projection
+       SET status = 'processing', worker_id = p_worker, claimed_at = now(), workflow_id = p_workflow_id,
+           workflow_run_id = CASE WHEN p_workflow_id IS NOT NULL THEN p_claim::text END
+     WHERE projection.id = p_id AND projection.status = 'pending';
+    UPDATE forebay.workflow_queue_job job
+       SET claimed_via = 'projector', claim_id = p_claim, lease_until = NULL
+     WHERE job.id = p_id AND job.claimed_via = 'sql';
 END $$;
 
 CREATE FUNCTION forebay_r1.claim_jobs(p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s integer, p_limit integer) RETURNS TABLE(job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamp with time zone)
@@ -1593,7 +1783,7 @@ CREATE FUNCTION forebay_r1.claim_jobs(p_workspace uuid, p_types text[], p_id uui
 #variable_conflict use_column
 DECLARE
     v_job record;
-    -- More than are asked for: other workers may hold the first ones at this moment.
+    -- More candidates than requested, because other workers may have locked the first ones.
     v_candidates uuid[] := CASE
         WHEN p_id IS NOT NULL THEN ARRAY[p_id]
         WHEN p_types IS NOT NULL
@@ -1617,8 +1807,9 @@ BEGIN
            AND (p_workspace IS NULL OR job.workspace_id = p_workspace)
            AND (p_types IS NULL OR projection.event_type = ANY (p_types)
                 OR EXISTS (SELECT 1
-                             FROM unnest(p_types) AS asked(type)
-                            WHERE asked.type LIKE '%.*' AND starts_with(projection.event_type, left(asked.type, -1))))
+                             FROM unnest(p_types) AS requested(type)
+                            WHERE requested.type LIKE '%.*'
+                              AND starts_with(projection.event_type, left(requested.type, -1))))
          ORDER BY job.pending_since, job.id LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED
     LOOP
         EXIT WHEN v_bytes > 1048576;
@@ -1627,9 +1818,9 @@ BEGIN
            SET status = 'processing', worker_id = p_worker, claimed_at = now()
          WHERE projection.id = v_job.id AND projection.status = 'pending';
         UPDATE forebay.workflow_queue_job job
-           SET held = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, job.lease_s),
+           SET claimed_via = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, job.lease_s),
                lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, job.lease_s))
-         WHERE job.id = v_job.id AND job.held = 'sql';
+         WHERE job.id = v_job.id AND job.claimed_via = 'sql';
         RETURN QUERY
         SELECT projection, job.workspace_id, job.claim_id, job.lease_until
           FROM public.workflow_queue_projection projection
@@ -1638,7 +1829,7 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION forebay_r1.claim_tasks(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, claim uuid, place uuid)
+CREATE FUNCTION forebay_r1.claim_tasks(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, claim uuid, last_workspace uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1646,7 +1837,7 @@ CREATE FUNCTION forebay_r1.claim_tasks(p_queues text[], p_workspace uuid, p_afte
 #variable_conflict use_column
 DECLARE
     v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
-    v_place uuid := coalesce(p_workspace, p_after, v_nil);
+    v_workspace uuid := coalesce(p_workspace, p_after, v_nil);
     v_served uuid;
     v_next uuid;
     v_ids uuid[];
@@ -1658,32 +1849,32 @@ DECLARE
     v_taken int;
     v_step int;
     v_bytes bigint := 0;
-    -- What this round of the workspaces has brought; a round from the middle is followed by one from the start.
+    -- How many tasks this round over the workspaces found. If a round began in the middle, a second round starts with
+    -- the first workspace.
     v_round int := 1;
 BEGIN
     FOR step IN 1..1000 LOOP
         EXIT WHEN v_left <= 0;
         v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
             SELECT next.id FROM unnest(p_queues) AS queue(name)
-             CROSS JOIN LATERAL (SELECT wait.workspace_id AS id FROM forebay.workflow_execution_ask wait
+             CROSS JOIN LATERAL (SELECT wait.workspace_id AS id FROM forebay.workflow_execution_wait wait
                                   WHERE wait.status = 'OPEN' AND wait.kind = 'TASK' AND wait.queue = queue.name
-                                    AND wait.workspace_id > v_place
+                                    AND wait.workspace_id > v_workspace
                                   ORDER BY wait.workspace_id LIMIT 1) next
              ORDER BY next.id LIMIT 1) END;
         IF v_next IS NULL THEN
-            EXIT WHEN v_place = v_nil OR v_round = 0;
-            v_place := v_nil;
+            EXIT WHEN v_workspace = v_nil OR v_round = 0;
+            v_workspace := v_nil;
             v_round := 0;
             CONTINUE;
         END IF;
-        v_place := v_next;
+        v_workspace := v_next;
         v_want := least(v_each, v_left);
         v_at := '-infinity';
         v_id := v_nil;
-        -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the
-        -- next ones.
+        -- The oldest tasks of all these queues; tasks that another claim has locked are skipped.
         WHILE v_want > 0 LOOP
-            -- A few at a time, because the answer ends where it becomes large.
+            -- A few at a time, because claiming stops once the inputs exceed 1 MiB.
             v_step := least(v_want, 8);
             SELECT array_agg(oldest.id),
                    (array_agg(oldest.opened_at ORDER BY oldest.opened_at DESC, oldest.id DESC))[1],
@@ -1692,34 +1883,34 @@ BEGIN
               FROM (SELECT next.id, next.opened_at
                       FROM (SELECT DISTINCT name FROM unnest(p_queues) AS queue(name)) queue
                      CROSS JOIN LATERAL (
-                           SELECT wait.id, wait.opened_at FROM forebay.workflow_execution_ask wait
+                           SELECT wait.id, wait.opened_at FROM forebay.workflow_execution_wait wait
                             WHERE wait.status = 'OPEN' AND wait.kind = 'TASK' AND wait.queue = queue.name
-                              AND wait.workspace_id = v_place
+                              AND wait.workspace_id = v_workspace
                               AND (wait.opened_at, wait.id) > (v_at, v_id)
                               AND (wait.expires_at IS NULL OR wait.expires_at > clock_timestamp())
                             ORDER BY wait.opened_at, wait.id LIMIT v_step) next
                      ORDER BY next.opened_at, next.id LIMIT v_step) oldest;
             EXIT WHEN v_ids IS NULL;
             RETURN QUERY
-            UPDATE forebay.workflow_execution_ask wait
+            UPDATE forebay.workflow_execution_wait wait
                SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker,
                    claim_lease_s = coalesce(p_lease_s, wait.lease_s),
                    lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, wait.lease_s)),
                    deliveries = wait.deliveries + 1, progress = NULL
              WHERE wait.id = ANY (ARRAY(
                    SELECT wait.id
-                     FROM forebay.workflow_execution_ask wait
+                     FROM forebay.workflow_execution_wait wait
                     WHERE wait.id = ANY (v_ids) AND wait.status = 'OPEN'
                     FOR UPDATE SKIP LOCKED))
                AND wait.status = 'OPEN'
             RETURNING wait.id, wait.claim_id, NULL::uuid;
             GET DIAGNOSTICS v_taken = ROW_COUNT;
-            v_served := CASE WHEN v_taken > 0 THEN v_place ELSE v_served END;
+            v_served := CASE WHEN v_taken > 0 THEN v_workspace ELSE v_served END;
             v_want := v_want - v_taken;
             v_left := v_left - v_taken;
             v_round := v_round + v_taken;
             v_bytes := v_bytes + coalesce((
-                SELECT sum(octet_length(wait.input::text)) FROM forebay.workflow_execution_ask wait
+                SELECT sum(octet_length(wait.input::text)) FROM forebay.workflow_execution_wait wait
                  WHERE wait.id = ANY (v_ids) AND wait.status = 'CLAIMED' AND wait.worker = p_worker), 0);
             IF v_bytes > 1048576 THEN
                 v_want := 0;
@@ -1735,11 +1926,50 @@ CREATE FUNCTION forebay_r1.close_waits(p_ids uuid[]) RETURNS void
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    UPDATE forebay.workflow_execution_ask wait SET status = 'CLOSED', lease_until = NULL, look = false
+    UPDATE forebay.workflow_execution_wait wait SET status = 'CLOSED', lease_until = NULL, recheck = false
      WHERE wait.execution_id = ANY (p_ids) AND wait.status IN ('OPEN', 'CLAIMED')
 $$;
 
-CREATE FUNCTION forebay_r1.complete(p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text) RETURNS TABLE(execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
+CREATE FUNCTION forebay_r1.collect_iterations(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_return text) RETURNS TABLE(held boolean, large boolean, output jsonb)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_output jsonb;
+BEGIN
+    PERFORM 1 FROM forebay.workflow_execution holder
+     WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
+       AND holder.status = 'RUNNING'
+     FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, false, NULL::jsonb;
+        RETURN;
+    END IF;
+    IF (SELECT sum(octet_length(CASE node.status WHEN 'COMPLETED' THEN node.output::text
+                                                 WHEN 'FAILED' THEN node.error::text END))
+          FROM forebay.workflow_execution_node node
+         WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration > 0) > p_most THEN
+        RETURN QUERY SELECT true, true, NULL::jsonb;
+        RETURN;
+    END IF;
+    SELECT jsonb_build_object('count', count(*), 'failed', count(*) FILTER (WHERE node.status = 'FAILED'), 'items',
+               coalesce(jsonb_agg(CASE WHEN node.status = 'COMPLETED' THEN node.output END ORDER BY node.iteration),
+                        '[]'))
+           || CASE WHEN p_collect THEN jsonb_build_object('errors', coalesce(
+                  jsonb_agg(jsonb_build_object('index', node.iteration - 1, 'error', node.error)
+                            ORDER BY node.iteration)
+                      FILTER (WHERE node.status = 'FAILED'), '[]')) ELSE '{}' END
+      INTO v_output
+      FROM forebay.workflow_execution_node node
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration > 0;
+    UPDATE forebay.workflow_execution_node node SET output = v_output
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration = 0 AND node.status = 'RUNNING';
+    RETURN QUERY SELECT true, false, CASE p_return WHEN 'all' THEN v_output WHEN 'some' THEN v_output - 'items' END;
+END $$;
+
+CREATE FUNCTION forebay_r1.complete(p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text) RETURNS TABLE(execution uuid, applied boolean, had_queue_item boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1749,21 +1979,27 @@ DECLARE
     v_ended uuid[];
     v_over record;
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution asked WHERE asked.id = ANY (p_ids) ORDER BY asked.id FOR UPDATE;
-    WITH asked AS (
+    PERFORM 1
+      FROM forebay.workflow_execution requested
+     WHERE requested.id = ANY (p_ids)
+     ORDER BY requested.id
+     FOR UPDATE;
+    WITH requested AS (
         SELECT *
-          FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS asked(id, outcome, output, error, claim)),
+          FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims)
+               AS requested(id, outcome, output, error, claim)),
     ended AS (
         UPDATE forebay.workflow_execution execution
-           SET status = asked.outcome, output = asked.output, error = asked.error, completed_at = clock_timestamp(),
+           SET status = requested.outcome, output = requested.output, error = requested.error,
+               completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
-               owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL
-          FROM asked
-         WHERE execution.id = asked.id AND execution.status IN ('PENDING', 'RUNNING')
+               owner = NULL, owner_epoch = owner_epoch + 1
+          FROM requested
+         WHERE execution.id = requested.id AND execution.status IN ('PENDING', 'RUNNING')
            AND execution.status = coalesce(p_from, execution.status)
-           AND (asked.claim IS NULL OR EXISTS (
+           AND (requested.claim IS NULL OR EXISTS (
                 SELECT 1 FROM forebay.execution_queue queued
-                 WHERE queued.id = asked.id AND queued.status = 'CLAIMED' AND queued.claim_id = asked.claim))
+                 WHERE queued.id = requested.id AND queued.status = 'CLAIMED' AND queued.claim_id = requested.claim))
         RETURNING execution.id, execution.workspace_id, execution.status),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
@@ -1777,8 +2013,11 @@ BEGIN
            array_agg(execution.id) FILTER (WHERE execution.trigger ->> 'type' = 'event') AS of_events,
            array_agg(execution.id) FILTER (WHERE execution.parent IS NOT NULL OR execution.descendants > 0) AS of_trees
       INTO v_over
-      FROM (SELECT DISTINCT each.id FROM unnest(p_ids) AS each(id)) asked
-     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution stored WHERE stored.id = asked.id LIMIT 1) execution
+      FROM (SELECT DISTINCT each.id FROM unnest(p_ids) AS each(id)) requested
+     CROSS JOIN LATERAL (SELECT *
+                           FROM forebay.workflow_execution stored
+                          WHERE stored.id = requested.id
+                          LIMIT 1) execution
      WHERE execution.status NOT IN ('PENDING', 'RUNNING');
 
     IF v_ended <> '{}' AND EXISTS (
@@ -1789,7 +2028,7 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    SELECT terminal.id, terminal.id = ANY (v_ended), followed.ticket, terminal.workspace_id, followed.freed
+    SELECT terminal.id, terminal.id = ANY (v_ended), followed.had_queue_item, terminal.workspace_id, followed.freed
       FROM unnest(v_over.ids, v_over.workspaces) AS terminal(id, workspace_id)
       JOIN forebay_r1.after_end(v_over.ids, v_over.outcomes, v_over.errors, v_over.of_events, v_over.of_trees, true,
                                 p_actor) AS followed
@@ -1797,6 +2036,72 @@ BEGIN
     UNION ALL
     SELECT missing.id, NULL, true, missing.workspace_id, missing.freed
       FROM forebay_r1.fail_items_of_missing(p_ids, p_claims, p_actor) AS missing;
+END $$;
+
+CREATE FUNCTION forebay_r1.create_child(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb, unknown boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_root record;
+    v_parent record;
+    v_child record;
+    v_now timestamptz;
+    v_made boolean := false;
+BEGIN
+    SELECT root.id, root.descendants INTO v_root FROM forebay.workflow_execution root
+     WHERE root.id = (SELECT parent.root FROM forebay.workflow_execution parent WHERE parent.id = p_parent) FOR UPDATE;
+    SELECT parent.*
+      INTO v_parent
+      FROM forebay.workflow_execution parent
+     WHERE parent.id = p_parent AND parent.status = 'RUNNING'
+     FOR UPDATE;
+    IF v_parent.id IS NULL OR NOT p_holder IN (v_parent.id, v_root.id) OR NOT EXISTS (
+        SELECT 1 FROM forebay.workflow_execution holder
+         WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
+           AND holder.status = 'RUNNING') THEN
+        RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
+        RETURN;
+    END IF;
+
+    SELECT child.* INTO v_child FROM forebay.workflow_execution child
+     WHERE child.parent = p_parent AND child.parent_node = p_node AND child.parent_iteration = p_iteration
+       AND child.parent_attempt = p_attempt;
+    IF v_child.id IS NULL THEN
+        IF p_definition IS NULL OR v_parent.depth >= p_max_depth OR v_root.descendants >= p_max_descendants THEN
+            RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing'
+                                     WHEN v_parent.depth >= p_max_depth THEN 'too_deep'
+                                     ELSE 'too_many' END,
+                false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
+            RETURN;
+        END IF;
+        v_now := clock_timestamp();
+        v_made := true;
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics,
+            engine, trigger, input, priority, timeout_ms, created_at, started_at, deadline_at, parent, root,
+            parent_node, parent_iteration, parent_attempt, depth, trace_context)
+        SELECT p_id, v_parent.workspace_id, p_definition, p_version,
+               CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics, CASE WHEN p_begins THEN p_engine END,
+               p_trigger, p_input, v_parent.priority, p_timeout_ms, v_now, CASE WHEN p_begins THEN v_now END,
+               least(v_parent.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
+               v_parent.id, v_root.id, p_node, p_iteration, p_attempt, v_parent.depth + 1, p_trace;
+        UPDATE forebay.workflow_execution root SET descendants = root.descendants + 1 WHERE root.id = v_root.id;
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
+        VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[v_parent.workspace_id],
+                CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
+        SELECT child.* INTO v_child FROM forebay.workflow_execution child WHERE child.id = p_id;
+    END IF;
+    RETURN QUERY
+    SELECT CASE WHEN v_child.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, v_child.id,
+           v_child.workspace_id, v_child.workflow_definition_id, v_child.version_id, v_child.input, v_child.trigger,
+           v_child.created_at, (extract(epoch FROM v_child.deadline_at - clock_timestamp()) * 1000)::bigint,
+           v_child.deadline_at >= v_parent.deadline_at, v_child.trace_context, v_child.cancel_requested_at IS NOT NULL,
+           v_child.status, v_child.output, v_child.error,
+           v_child.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay_r1.is_unknown(v_child.id);
 END $$;
 
 CREATE FUNCTION forebay_r1.derived_event_id(p_workspace uuid, p_seed uuid) RETURNS uuid
@@ -1826,7 +2131,7 @@ DECLARE
     v_release record;
     v_function record;
 BEGIN
-    -- The lock of `migrate`: nobody puts functions in place meanwhile.
+    -- This is the lock of `migrate`, so no process creates functions meanwhile.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('forebay.migrate', 0)) THEN
         RETURN;
     END IF;
@@ -1835,7 +2140,7 @@ BEGIN
          WHERE old.number < p_own AND old.made_at < v_unused_since
            AND NOT EXISTS (SELECT 1
                              FROM forebay.process
-                            WHERE process.release = old.number AND process.seen_at >= v_unused_since)
+                            WHERE process.release = old.number AND process.heartbeat_at >= v_unused_since)
          ORDER BY old.number
     LOOP
         BEGIN
@@ -1849,9 +2154,9 @@ BEGIN
             DELETE FROM forebay.release old WHERE old.number = v_release.number;
             RETURN NEXT v_release.number;
         EXCEPTION
-            -- One that cannot be dropped keeps no other.
+            -- If one schema cannot be dropped, the others are still dropped.
             WHEN OTHERS THEN
-                RAISE WARNING 'the schema % is unused and cannot be dropped: %', v_release.schema, SQLERRM;
+                RAISE WARNING 'failed to drop the unused schema %: %', v_release.schema, SQLERRM;
         END;
     END LOOP;
 END $$;
@@ -1913,14 +2218,13 @@ BEGIN
           FROM forebay.workflow_execution child
          WHERE child.parent = ANY (p_ids) AND child.completed_at IS NULL
         UNION ALL
-        -- OFFSET 0: a probe for each, never a join that reads every open execution.
+        -- OFFSET 0: one index probe each, never a join that reads every open execution.
         SELECT child.id FROM descendants CROSS JOIN LATERAL (
             SELECT below.id FROM forebay.workflow_execution below
              WHERE below.parent = descendants.id AND below.completed_at IS NULL OFFSET 0) child),
     ended AS (
         UPDATE forebay.workflow_execution execution
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1,
-               wake_at = NULL,
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint
          WHERE execution.id = ANY (ARRAY(SELECT descendants.id FROM descendants))
            AND execution.status IN ('PENDING', 'RUNNING')
@@ -1931,7 +2235,7 @@ BEGIN
           FROM ended
          GROUP BY ended.status)
     SELECT array_agg(ended.id) AS ids, array_agg(ended.depth) AS depths INTO v_ended FROM ended;
-    -- The deepest first: what is not known of a child is not known of the node that made it.
+    -- Deepest first: if a child's result is unknown, so is the result of the node that made the child.
     FOR v_depth IN
         SELECT DISTINCT level.depth FROM unnest(v_ended.depths) AS level(depth) ORDER BY level.depth DESC
     LOOP
@@ -1949,15 +2253,36 @@ CREATE FUNCTION forebay_r1.end_job(p_id uuid, p_workspace uuid, p_claim uuid, p_
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    stands text := forebay_r1.job_standing(p_id, p_workspace, p_claim);
+    v_state text := forebay_r1.job_claim_state(p_id, p_workspace, p_claim);
 BEGIN
-    IF stands = 'held' THEN
+    IF v_state = 'held' THEN
         PERFORM forebay_r1.finish_job(p_id, p_result, p_error, p_stack, true);
         RETURN 'ended';
     END IF;
-    -- The same end, told again.
-    RETURN CASE WHEN stands = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END THEN 'ended'
-                WHEN stands IS NOT NULL THEN 'lost' END;
+    -- The same end, repeated.
+    RETURN CASE WHEN v_state = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END THEN 'ended'
+                WHEN v_state IS NOT NULL THEN 'lost' END;
+END $$;
+
+CREATE FUNCTION forebay_r1.end_job_of(p_job uuid, p_execution uuid, p_status text, p_output jsonb, p_error jsonb) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RETURN forebay_r1.finish_job(
+        p_job, coalesce(p_output, '{}'),
+        CASE WHEN p_status IS NULL THEN 'the row of execution ' || p_execution || ' is missing: somebody deleted it'
+             WHEN p_status = 'COMPLETED' THEN NULL
+             WHEN p_status = 'CANCELED' THEN 'the execution was canceled'
+             ELSE coalesce(p_error ->> 'message', 'the execution ended ' || p_status) END,
+        CASE WHEN p_status <> 'COMPLETED' THEN forebay_r1.failure_chain(p_execution, p_error) END,
+        coalesce(p_status <> 'CANCELED', false));
+EXCEPTION
+    WHEN OTHERS THEN
+        IF forebay.is_transient(SQLSTATE) THEN
+            RAISE;
+        END IF;
+        RAISE WARNING 'failed to end the job of execution %: %', p_execution, SQLERRM;
+        RETURN NULL;
 END $$;
 
 CREATE FUNCTION forebay_r1.end_jobs_of(p_executions uuid[]) RETURNS integer
@@ -1965,82 +2290,70 @@ CREATE FUNCTION forebay_r1.end_jobs_of(p_executions uuid[]) RETURNS integer
     AS $$
 DECLARE
     v_execution record;
-    done int := 0;
+    v_ended boolean;
+    v_done int := 0;
 BEGIN
     FOR v_execution IN
         SELECT execution.id, execution.status, execution.output, execution.error, job.id AS job
           FROM unnest(p_executions) AS ended(id) JOIN forebay.workflow_execution execution ON execution.id = ended.id
-          LEFT JOIN forebay.workflow_queue_job job ON job.claim_id = execution.id AND job.held = 'ours'
+          LEFT JOIN forebay.workflow_queue_job job ON job.claim_id = execution.id AND job.claimed_via = 'projector'
          WHERE execution.completed_at IS NOT NULL ORDER BY execution.id
     LOOP
-        BEGIN
-            PERFORM 1
-              FROM public.workflow_queue_projection projection
-             WHERE projection.id = v_execution.job
-             FOR UPDATE SKIP LOCKED;
-            CONTINUE WHEN NOT FOUND AND EXISTS (SELECT 1
-                                                  FROM public.workflow_queue_projection projection
-                                                 WHERE projection.id = v_execution.job);
-            IF v_execution.job IS NOT NULL AND forebay_r1.finish_job(
-                v_execution.job, coalesce(v_execution.output, '{}'),
-                CASE WHEN v_execution.status = 'COMPLETED' THEN NULL
-                     WHEN v_execution.status = 'CANCELED' THEN 'the execution was canceled'
-                     ELSE coalesce(v_execution.error ->> 'message', 'the execution ended ' || v_execution.status) END,
-                CASE WHEN v_execution.status <> 'COMPLETED'
-                     THEN forebay_r1.failure_chain(v_execution.id, v_execution.error) END,
-                v_execution.status <> 'CANCELED')
-            THEN
-                done := done + 1;
-            ELSE
-                RAISE WARNING 'execution % came from an event and its job is not processing', v_execution.id;
-            END IF;
-        EXCEPTION
-            WHEN OTHERS THEN
-                IF forebay.is_transient(SQLSTATE) THEN
-                    RAISE;
-                END IF;
-                RAISE WARNING 'the job of execution % could not be ended: %', v_execution.id, SQLERRM;
-        END;
+        PERFORM 1
+          FROM public.workflow_queue_projection projection
+         WHERE projection.id = v_execution.job
+         FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND AND EXISTS (SELECT 1
+                                              FROM public.workflow_queue_projection projection
+                                             WHERE projection.id = v_execution.job);
+        v_ended := v_execution.job IS NOT NULL
+            AND forebay_r1.end_job_of(v_execution.job, v_execution.id, v_execution.status, v_execution.output,
+                                      v_execution.error);
+        IF v_ended THEN
+            v_done := v_done + 1;
+        ELSIF NOT v_ended THEN
+            RAISE WARNING 'execution % was started by an event, but its job is not processing', v_execution.id;
+        END IF;
     END LOOP;
-    RETURN done;
+    RETURN v_done;
 END $$;
 
-CREATE FUNCTION forebay_r1.end_task(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
+CREATE FUNCTION forebay_r1.end_task(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(result text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_wait forebay.workflow_execution_ask;
+    v_wait forebay.workflow_execution_wait;
     v_lives boolean;
-    v_told text;
+    v_result text;
 BEGIN
-    SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait
+    SELECT * INTO v_wait FROM forebay.workflow_execution_wait wait
      WHERE wait.id = p_task AND wait.kind = 'TASK' AND wait.workspace_id = coalesce(p_workspace, wait.workspace_id);
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
     v_lives := forebay_r1.lock_tree(v_wait.execution_id);
-    SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait WHERE wait.id = p_task FOR UPDATE;
-    v_told := CASE WHEN v_wait.id IS NULL THEN 'missing'
+    SELECT * INTO v_wait FROM forebay.workflow_execution_wait wait WHERE wait.id = p_task FOR UPDATE;
+    v_result := CASE WHEN v_wait.id IS NULL THEN 'missing'
                    WHEN v_wait.claim_id = p_claim AND v_wait.status = 'CLAIMED' AND v_lives
                         AND coalesce(v_wait.expires_at > clock_timestamp(), true) THEN 'accepted'
-                   WHEN v_wait.claim_id = p_claim AND v_wait.status IN ('ANSWERED', 'TAKEN')
-                        THEN CASE WHEN v_wait.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
-                   WHEN v_wait.ended_claim = p_claim THEN 'repeat'
+                   WHEN v_wait.claim_id = p_claim AND v_wait.status IN ('ANSWERED', 'RECEIVED')
+                        THEN CASE WHEN v_wait.outcome = p_outcome THEN 'repeated' ELSE 'other_result' END
+                   WHEN v_wait.ended_claim = p_claim THEN 'repeated'
                    ELSE 'lost' END;
-    UPDATE forebay.workflow_execution_ask wait
+    UPDATE forebay.workflow_execution_wait wait
        SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = wait.worker,
            answered_at = clock_timestamp(), lease_until = NULL
-     WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND wait.claim_id = p_claim AND v_told = 'accepted';
-    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay_r1.wake_run(v_wait.holder) END,
+     WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND wait.claim_id = p_claim AND v_result = 'accepted';
+    RETURN QUERY SELECT v_result, CASE WHEN v_result = 'accepted' THEN forebay_r1.wake_run(v_wait.holder) END,
                         v_wait.holder,
                         (SELECT holder.owner FROM forebay.workflow_execution holder WHERE holder.id = v_wait.holder);
 END $$;
 
-CREATE FUNCTION forebay_r1.expire_waits(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid, owner uuid)
+CREATE FUNCTION forebay_r1.expire_waits(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(kind text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2050,11 +2363,11 @@ DECLARE
     v_holders uuid[];
 BEGIN
     RETURN QUERY
-    UPDATE forebay.workflow_execution_ask wait
+    UPDATE forebay.workflow_execution_wait wait
        SET status = 'OPEN', lost = wait.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL,
            lease_until = NULL
      WHERE wait.id = ANY (ARRAY(
-           SELECT wait.id FROM forebay.workflow_execution_ask wait
+           SELECT wait.id FROM forebay.workflow_execution_wait wait
             WHERE wait.status = 'CLAIMED' AND wait.lease_until <= clock_timestamp() AND wait.lost < p_most - 1
             ORDER BY wait.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
        AND wait.status = 'CLAIMED'
@@ -2063,31 +2376,31 @@ BEGIN
     v_holders := ARRAY(
         SELECT execution.id FROM forebay.workflow_execution execution
          WHERE execution.id = ANY (ARRAY(
-               SELECT wait.holder FROM forebay.workflow_execution_ask wait
+               SELECT wait.holder FROM forebay.workflow_execution_wait wait
                 WHERE wait.status = 'CLAIMED' AND wait.lease_until <= clock_timestamp() AND wait.lost >= p_most - 1
                 ORDER BY wait.lease_until LIMIT p_limit) || ARRAY(
-               SELECT wait.holder FROM forebay.workflow_execution_ask wait
+               SELECT wait.holder FROM forebay.workflow_execution_wait wait
                 WHERE wait.status IN ('OPEN', 'CLAIMED') AND wait.expires_at <= clock_timestamp()
                 ORDER BY wait.expires_at LIMIT p_limit))
          ORDER BY execution.id FOR UPDATE SKIP LOCKED);
     RETURN QUERY
     WITH expired AS (
-        UPDATE forebay.workflow_execution_ask wait SET status = 'EXPIRED', lease_until = NULL, look = false
+        UPDATE forebay.workflow_execution_wait wait SET status = 'EXPIRED', lease_until = NULL, recheck = false
          WHERE wait.holder = ANY (v_holders) AND wait.status IN ('OPEN', 'CLAIMED')
            AND wait.expires_at <= clock_timestamp()
-        RETURNING 'expired' AS what, wait.holder)
-    SELECT expired.what, forebay_r1.wake_run(expired.holder), expired.holder, holder.owner
+        RETURNING 'expired' AS kind, wait.holder)
+    SELECT expired.kind, forebay_r1.wake_run(expired.holder), expired.holder, holder.owner
       FROM expired
       JOIN forebay.workflow_execution holder ON holder.id = expired.holder;
     RETURN QUERY
     WITH failed AS (
-        UPDATE forebay.workflow_execution_ask wait
+        UPDATE forebay.workflow_execution_wait wait
            SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay',
                answered_at = clock_timestamp(), lost = wait.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
          WHERE wait.holder = ANY (v_holders) AND wait.status = 'CLAIMED' AND wait.lease_until <= clock_timestamp()
            AND wait.lost >= p_most - 1
-        RETURNING 'failed' AS what, wait.holder)
-    SELECT failed.what, forebay_r1.wake_run(failed.holder), failed.holder, holder.owner
+        RETURNING 'failed' AS kind, wait.holder)
+    SELECT failed.kind, forebay_r1.wake_run(failed.holder), failed.holder, holder.owner
       FROM failed
       JOIN forebay.workflow_execution holder ON holder.id = failed.holder;
 END $$;
@@ -2099,16 +2412,17 @@ CREATE FUNCTION forebay_r1.fail_items_of_missing(p_ids uuid[], p_claims uuid[], 
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_reason constant text := 'its execution row is missing: somebody deleted it';
-    failed record;
+    v_reason constant text := 'the execution row is missing: somebody deleted it';
+    v_failed record;
 BEGIN
     WITH missing AS (
-        UPDATE forebay.execution_queue item SET status = 'FAILED', stage = forebay.stage_failed(), last_error = v_reason
-          FROM unnest(p_ids, p_claims) AS asked(id, claim)
-         WHERE item.id = asked.id AND item.status <> 'FAILED'
-           AND (asked.claim IS NULL OR (item.status = 'CLAIMED' AND item.claim_id = asked.claim))
-           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution execution WHERE execution.id = asked.id)
-        RETURNING item.id, item.workspace_id, item.workflow_definition_id, item.concurrency_key, item.gated,
+        UPDATE forebay.execution_queue item
+           SET status = 'FAILED', stage = forebay.stage_failed(), owner = NULL, last_error = v_reason
+          FROM unnest(p_ids, p_claims) AS requested(id, claim)
+         WHERE item.id = requested.id AND item.status <> 'FAILED'
+           AND (requested.claim IS NULL OR (item.status = 'CLAIMED' AND item.claim_id = requested.claim))
+           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution execution WHERE execution.id = requested.id)
+        RETURNING item.id, item.workspace_id, item.workflow_definition_id, item.concurrency_key, item.limited,
                   item.claim_id IS NOT NULL AS freed),
     audited AS (
         INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
@@ -2116,21 +2430,23 @@ BEGIN
                jsonb_build_object('type', 'EXECUTION_GONE', 'message', v_reason)
           FROM missing item)
     SELECT coalesce(array_agg(item.id), '{}') AS ids, array_agg(item.workspace_id) AS of,
-           array_agg(item.freed) AS freed, array_agg(item.workspace_id) FILTER (WHERE item.gated) AS workspaces,
-           array_agg(item.workflow_definition_id) FILTER (WHERE item.gated) AS definitions,
-           array_agg(item.concurrency_key) FILTER (WHERE item.gated) AS keys
-      INTO failed FROM missing item;
-    IF failed.ids = '{}' THEN
+           array_agg(item.freed) AS freed, array_agg(item.workspace_id) FILTER (WHERE item.limited) AS workspaces,
+           array_agg(item.workflow_definition_id) FILTER (WHERE item.limited) AS definitions,
+           array_agg(item.concurrency_key) FILTER (WHERE item.limited) AS keys
+      INTO v_failed FROM missing item;
+    IF v_failed.ids = '{}' THEN
         RETURN;
     END IF;
-    PERFORM forebay_r1.end_descendants(failed.ids, p_actor);
-    PERFORM forebay_r1.close_waits(failed.ids);
-    IF failed.workspaces IS NOT NULL THEN
-        PERFORM forebay.unblock(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
-                                failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
+    PERFORM forebay_r1.end_descendants(v_failed.ids, p_actor);
+    PERFORM forebay_r1.close_waits(v_failed.ids);
+    DELETE FROM forebay.run_request request WHERE request.execution_id = ANY (v_failed.ids);
+    IF v_failed.workspaces IS NOT NULL THEN
+        PERFORM forebay.unblock(v_failed.workspaces || v_failed.workspaces,
+                                v_failed.definitions || v_failed.definitions,
+                                v_failed.keys || array_fill(NULL::text, ARRAY[cardinality(v_failed.workspaces)]));
     END IF;
-    PERFORM forebay_r1.fail_jobs_of_missing(failed.ids);
-    RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
+    PERFORM forebay_r1.fail_jobs_of_missing(v_failed.ids);
+    RETURN QUERY SELECT * FROM unnest(v_failed.ids, v_failed.of, v_failed.freed);
 END $$;
 
 CREATE FUNCTION forebay_r1.fail_jobs_of_missing(p_executions uuid[]) RETURNS integer
@@ -2138,30 +2454,20 @@ CREATE FUNCTION forebay_r1.fail_jobs_of_missing(p_executions uuid[]) RETURNS int
     AS $$
 DECLARE
     v_job record;
-    done int := 0;
+    v_done int := 0;
 BEGIN
     FOR v_job IN
         SELECT job.id, job.claim_id FROM unnest(p_executions) AS missing(id)
-          JOIN forebay.workflow_queue_job job ON job.claim_id = missing.id AND job.held = 'ours'
+          JOIN forebay.workflow_queue_job job ON job.claim_id = missing.id AND job.claimed_via = 'projector'
           JOIN public.workflow_queue_projection projection ON projection.id = job.id
          ORDER BY job.id
          FOR UPDATE OF projection SKIP LOCKED
     LOOP
-        BEGIN
-            IF forebay_r1.finish_job(v_job.id, NULL,
-                                     'the row of execution ' || v_job.claim_id || ' is missing: somebody deleted it',
-                                     NULL, false) THEN
-                done := done + 1;
-            END IF;
-        EXCEPTION
-            WHEN OTHERS THEN
-                IF forebay.is_transient(SQLSTATE) THEN
-                    RAISE;
-                END IF;
-                RAISE WARNING 'the job of execution % could not be ended: %', v_job.claim_id, SQLERRM;
-        END;
+        IF forebay_r1.end_job_of(v_job.id, v_job.claim_id, NULL, NULL, NULL) THEN
+            v_done := v_done + 1;
+        END IF;
     END LOOP;
-    RETURN done;
+    RETURN v_done;
 END $$;
 
 CREATE FUNCTION forebay_r1.failure_chain(p_execution uuid, p_error jsonb) RETURNS text
@@ -2187,9 +2493,9 @@ CREATE FUNCTION forebay_r1.finish_candidates(p_claim uuid, p_candidate bigint, p
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    UPDATE forebay.workflow_execution_candidate candidate SET taken_by = NULL, taken_until = NULL, more = false
-     WHERE candidate.taken_by = p_claim AND candidate.id > p_candidate;
-    -- Of an event the waits are read in order, of a wait the events.
+    UPDATE forebay.workflow_execution_candidate candidate SET claimed_by = NULL, claimed_until = NULL, more = false
+     WHERE candidate.claimed_by = p_claim AND candidate.id > p_candidate;
+    -- The waits of an event are read in order, and so are the events of a wait.
     UPDATE forebay.workflow_execution_candidate candidate
        SET next_wait = p_wait, more = true,
            next_at = (SELECT event.created_at
@@ -2200,20 +2506,20 @@ CREATE FUNCTION forebay_r1.finish_candidates(p_claim uuid, p_candidate bigint, p
                               FROM public.domain_events event
                              WHERE event.id = p_event AND event.workspace_id = candidate.workspace_id
                                AND candidate.event_id IS NULL)
-     WHERE candidate.taken_by = p_claim AND candidate.id = p_candidate;
+     WHERE candidate.claimed_by = p_claim AND candidate.id = p_candidate;
     DELETE FROM forebay.workflow_execution_candidate candidate
-     WHERE candidate.taken_by = p_claim AND NOT candidate.more;
+     WHERE candidate.claimed_by = p_claim AND NOT candidate.more;
     UPDATE forebay.workflow_execution_candidate candidate
        SET after_wait = candidate.next_wait, after_at = candidate.next_at, after_sequence = candidate.next_sequence,
-           taken_by = NULL, taken_until = NULL, more = false
-     WHERE candidate.taken_by = p_claim AND candidate.more;
+           claimed_by = NULL, claimed_until = NULL, more = false
+     WHERE candidate.claimed_by = p_claim AND candidate.more;
 $$;
 
 CREATE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    ended boolean;
+    v_ended boolean;
 BEGIN
     PERFORM set_config('forebay.claim',
                        (SELECT job.claim_id::text FROM forebay.workflow_queue_job job WHERE job.id = p_id), true);
@@ -2221,12 +2527,12 @@ BEGIN
        SET status = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END,
            result = CASE WHEN p_error IS NULL THEN p_result END, error_message = p_error, error_stack = p_stack
      WHERE projection.id = p_id AND projection.status = 'processing';
-    ended := FOUND;
+    v_ended := FOUND;
     PERFORM set_config('forebay.claim', '', true);
     IF NOT p_again THEN
         UPDATE forebay.workflow_queue_job job SET retry_from = NULL WHERE job.id = p_id;
     END IF;
-    RETURN ended;
+    RETURN v_ended;
 END $$;
 
 CREATE FUNCTION forebay_r1.fold_event(p_sequence bigint) RETURNS boolean
@@ -2245,19 +2551,17 @@ BEGIN
     END IF;
     BEGIN
         IF forebay.is_bound(v_event.event_type, v_event.workspace_id) THEN
-            PERFORM forebay.make_job(v_event, forebay.binding_of(v_event.event_type, v_event.workspace_id));
+            PERFORM forebay.create_job(v_event, forebay.binding_of(v_event.event_type, v_event.workspace_id));
         END IF;
     EXCEPTION
         WHEN OTHERS THEN
             IF forebay.is_transient(SQLSTATE) THEN
                 RAISE;
             END IF;
-            UPDATE public.domain_events
-               SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
-             WHERE sequence = p_sequence;
+            PERFORM forebay.set_fold_error(p_sequence, SQLSTATE || ': ' || SQLERRM);
             RETURN false;
     END;
-    UPDATE public.domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE sequence = p_sequence;
+    PERFORM forebay.set_fold_error(p_sequence, NULL);
     RETURN true;
 END $$;
 
@@ -2270,7 +2574,7 @@ DECLARE
     v_event record;
     v_done int := 0;
 BEGIN
-    -- The condition is the index's (domain_events_to_fold), word for word.
+    -- This condition must equal that of the index domain_events_to_fold.
     FOR v_event IN
         SELECT event.sequence FROM public.domain_events event
          WHERE left(event.processing_error, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
@@ -2284,10 +2588,7 @@ BEGIN
                 IF NOT forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                UPDATE public.domain_events
-                   SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000),
-                       processing_failed_at = clock_timestamp()
-                 WHERE sequence = v_event.sequence;
+                PERFORM forebay.set_fold_error(v_event.sequence, SQLSTATE || ': ' || SQLERRM);
                 EXIT;
         END;
     END LOOP;
@@ -2311,55 +2612,28 @@ CREATE FUNCTION forebay_r1.folded_jobs() RETURNS SETOF public.workflow_queue_pro
      WHERE last.event_type <> 'workflow.queue.retired'
 $$;
 
-CREATE FUNCTION forebay_r1.gather_iterations(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text) RETURNS TABLE(held boolean, large boolean, output jsonb)
+CREATE FUNCTION forebay_r1.hand_over(p_id uuid, p_owner uuid) RETURNS void
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
-#variable_conflict use_column
-DECLARE
-    made jsonb;
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution holder
-     WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
-       AND holder.status = 'RUNNING'
-     FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT false, false, NULL::jsonb;
-        RETURN;
-    END IF;
-    IF (SELECT sum(octet_length(CASE node.status WHEN 'COMPLETED' THEN node.output::text
-                                                 WHEN 'FAILED' THEN node.error::text END))
-          FROM forebay.workflow_execution_node node
-         WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration > 0) > p_most THEN
-        RETURN QUERY SELECT true, true, NULL::jsonb;
-        RETURN;
-    END IF;
-    SELECT jsonb_build_object('count', count(*), 'failed', count(*) FILTER (WHERE node.status = 'FAILED'), 'items',
-               coalesce(jsonb_agg(CASE WHEN node.status = 'COMPLETED' THEN node.output END ORDER BY node.iteration),
-                        '[]'))
-           || CASE WHEN p_collect THEN jsonb_build_object('errors', coalesce(
-                  jsonb_agg(jsonb_build_object('index', node.iteration - 1, 'error', node.error)
-                            ORDER BY node.iteration)
-                      FILTER (WHERE node.status = 'FAILED'), '[]')) ELSE '{}' END
-      INTO made
-      FROM forebay.workflow_execution_node node
-     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration > 0;
-    UPDATE forebay.workflow_execution_node node SET output = made
-     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration = 0 AND node.status = 'RUNNING';
-    RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
+    UPDATE forebay.execution_queue item SET owner = p_owner WHERE item.id = p_id AND item.status = 'DISPATCHED';
+    DELETE FROM forebay.run_request request WHERE request.execution_id = p_id AND NOT request.ends;
+    UPDATE forebay.run_request request SET owner = p_owner, wake_at = NULL
+     WHERE request.execution_id = p_id AND request.ends;
 END $$;
 
-CREATE FUNCTION forebay_r1.heartbeat(p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting integer, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid, runs bigint)
+CREATE FUNCTION forebay_r1.heartbeat(p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting integer, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(kind text, shard smallint, id uuid, runs bigint)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 BEGIN
     UPDATE forebay.process
-       SET seen_at = clock_timestamp(), dispatching = p_dispatches, has_room = p_has_room, waiting_runs = p_waiting
+       SET heartbeat_at = clock_timestamp(), dispatching = p_dispatches, has_room = p_has_room, waiting_runs = p_waiting
      WHERE process.id = p_process AND process.ended_at IS NULL;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'gone', NULL::smallint, p_process, NULL::bigint;
+        RETURN QUERY SELECT 'declared_dead', NULL::smallint, p_process, NULL::bigint;
         RETURN;
     END IF;
     IF p_dispatches THEN
@@ -2368,7 +2642,8 @@ BEGIN
             SELECT ceil(forebay.shards()::numeric / greatest(1, (
                 SELECT count(*) FROM forebay.process
                  WHERE process.id <> p_process AND process.dispatching AND process.ended_at IS NULL
-                   AND process.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
+                   AND process.heartbeat_at > clock_timestamp() - make_interval(secs => p_lease_s)
+                ) + 1))::int AS share),
         mine AS MATERIALIZED (
             SELECT lease.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY lease.shard) AS place
               FROM forebay.shard_owner lease WHERE lease.owner = p_process),
@@ -2396,7 +2671,7 @@ BEGIN
             SELECT process.id, row_number() OVER (ORDER BY process.id) - 1 AS place, count(*) OVER () AS many
               FROM forebay.process
              WHERE process.dispatching AND process.has_room AND process.ended_at IS NULL
-               AND process.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
+               AND process.heartbeat_at > clock_timestamp() - make_interval(secs => p_lease_s))
         SELECT 'claim', lease.shard, NULL::uuid, NULL::bigint
           FROM forebay.shard_owner lease CROSS JOIN with_room me
          WHERE me.id = p_process AND lease.shard % me.many = me.place
@@ -2404,21 +2679,18 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(process.waiting_runs), 0)::bigint FROM forebay.process
-     WHERE process.ended_at IS NULL AND process.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
+     WHERE process.ended_at IS NULL AND process.heartbeat_at > clock_timestamp() - make_interval(secs => p_lease_s);
     RETURN QUERY
-    SELECT 'cancel', NULL::smallint, execution.id, NULL::bigint FROM forebay.workflow_execution execution
-     WHERE execution.owner = p_process AND execution.cancel_requested_at IS NOT NULL AND execution.completed_at IS NULL
-     LIMIT 1000;
-    RETURN QUERY
-    SELECT 'wake', NULL::smallint, execution.id, NULL::bigint FROM forebay.workflow_execution execution
-     WHERE execution.owner = p_process AND execution.wake_at <= clock_timestamp()
-       AND execution.cancel_requested_at IS NULL
-     LIMIT 1000;
+    SELECT CASE WHEN request.ends THEN 'cancel' ELSE 'wake' END, NULL::smallint, request.execution_id, NULL::bigint
+      FROM forebay.run_request request
+     WHERE request.owner = p_process AND (request.ends OR request.wake_at <= clock_timestamp())
+     -- Requests to wake come first: the run reads them soon, and then they make room for the others.
+     ORDER BY request.ends LIMIT 2000;
     RETURN QUERY
     SELECT 'dead', NULL::smallint, process.id, NULL::bigint FROM forebay.process
      WHERE process.id <> p_process AND (process.ended_at > clock_timestamp() - interval '1 minute'
            OR (process.ended_at IS NULL
-               AND process.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
+               AND process.heartbeat_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
      LIMIT 100;
 END $$;
 
@@ -2427,9 +2699,9 @@ CREATE FUNCTION forebay_r1.heartbeat_job(p_id uuid, p_workspace uuid, p_claim uu
     AS $$
 #variable_conflict use_column
 DECLARE
-    stands text := forebay_r1.job_standing(p_id, p_workspace, p_claim);
+    v_state text := forebay_r1.job_claim_state(p_id, p_workspace, p_claim);
 BEGIN
-    IF stands = 'held' THEN
+    IF v_state = 'held' THEN
         IF p_workflow_id IS NOT NULL OR p_run_id IS NOT NULL THEN
             UPDATE public.workflow_queue_projection projection
                SET workflow_id = coalesce(p_workflow_id, projection.workflow_id),
@@ -2440,11 +2712,18 @@ BEGIN
         UPDATE forebay.workflow_queue_job job
            SET lease_until = clock_timestamp()
                  + make_interval(secs => coalesce(p_lease_s, job.claim_lease_s, job.lease_s))
-         WHERE job.id = p_id AND job.held = 'api' AND job.claim_id = p_claim RETURNING 'held', job.lease_until;
+         WHERE job.id = p_id AND job.claimed_via = 'api' AND job.claim_id = p_claim RETURNING 'held', job.lease_until;
         RETURN;
     END IF;
-    RETURN QUERY SELECT stands, NULL::timestamptz;
+    RETURN QUERY SELECT v_state, NULL::timestamptz;
 END $$;
+
+CREATE FUNCTION forebay_r1.id_at(p_at timestamp with time zone) RETURNS uuid
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    SELECT (lpad(to_hex(greatest(floor(extract(epoch FROM p_at) * 1000)::bigint, 0)), 12, '0')
+            || '00000000000000000000')::uuid
+$$;
 
 CREATE FUNCTION forebay_r1.is_unknown(p_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
@@ -2454,13 +2733,13 @@ CREATE FUNCTION forebay_r1.is_unknown(p_id uuid) RETURNS boolean
                     WHERE node.execution_id = p_id AND node.status = 'UNKNOWN')
 $$;
 
-CREATE FUNCTION forebay_r1.job_standing(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
+CREATE FUNCTION forebay_r1.job_claim_state(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_job record;
 BEGIN
-    SELECT projection.status, job.claim_id, job.held
+    SELECT projection.status, job.claim_id, job.claimed_via
       INTO v_job
       FROM public.workflow_queue_projection projection
       JOIN forebay.workflow_queue_job job ON job.id = projection.id
@@ -2469,66 +2748,147 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    RETURN CASE WHEN v_job.claim_id IS DISTINCT FROM p_claim OR v_job.held = 'ours' THEN 'lost'
+    RETURN CASE WHEN v_job.claim_id IS DISTINCT FROM p_claim OR v_job.claimed_via = 'projector' THEN 'lost'
                 WHEN v_job.status = 'processing' THEN 'held'
                 ELSE v_job.status END;
 END $$;
 
-CREATE FUNCTION forebay_r1.list_executions(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
-    LANGUAGE sql STABLE
+CREATE FUNCTION forebay_r1.list_executions(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_until timestamp with time zone, p_before uuid, p_limit bigint, p_ids uuid[], p_most bigint) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text, wanted boolean, last boolean)
+    LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
+#variable_conflict use_column
+DECLARE
+    v_from uuid := coalesce(forebay_r1.id_at(p_from - interval '1 minute'), '00000000-0000-0000-0000-000000000000');
+    v_before uuid := coalesce(least(p_before, forebay_r1.id_at(p_until + interval '1 second')),
+                              'ffffffff-ffff-ffff-ffff-ffffffffffff');
+    -- A page without filters is full as soon as p_limit executions are read.
+    v_step bigint := least(p_limit, p_most);
+    v_read uuid[];
+    v_wanted uuid[] := '{}';
+    v_left bigint := p_most;
+    -- Where reading stopped; null: at the end of the list.
+    v_last uuid;
+    -- A definition belongs to one workspace, so fewer executions are read.
+    v_workspace uuid := coalesce(p_workspace, CASE WHEN cardinality(p_definitions) = 1 THEN (
+        SELECT definition.workspace_id FROM forebay.workflow_definition definition
+         WHERE definition.id = p_definitions[1]) END);
+    -- If many items of the workspace wait, they are most of its newest executions, which come in the order of the list.
+    v_all boolean := 'COMPLETED' = ANY (p_statuses) OR ('PENDING' = ANY (p_statuses) AND v_workspace IS NOT NULL AND
+        (SELECT count(*) FROM forebay_r1.waiting_ids(v_workspace, p_most)) >= p_most);
+BEGIN
+    WHILE cardinality(p_definitions) > 0 IS NOT FALSE LOOP
+        v_read := ARRAY(SELECT listed.id
+                          FROM forebay_r1.listed_ids(v_workspace, p_definitions, p_statuses, v_all, v_from,
+                                                     v_before, v_step, p_ids) AS listed(id));
+        v_wanted := v_wanted || ARRAY(
+            SELECT execution.id FROM unnest(v_read) WITH ORDINALITY AS read(id, ord)
+             CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution stored WHERE stored.id = read.id
+                                  LIMIT 1) execution
+             WHERE execution.status = ANY (p_statuses) AND (execution.depth = 0 OR p_ids IS NOT NULL)
+               AND execution.workspace_id = coalesce(p_workspace, execution.workspace_id)
+               AND (p_definitions IS NULL OR execution.workflow_definition_id = ANY (p_definitions))
+               AND execution.created_at >= coalesce(p_from, '-infinity')
+               AND execution.created_at < coalesce(p_until, 'infinity')
+             ORDER BY read.ord);
+        EXIT WHEN cardinality(v_read) < v_step OR cardinality(v_wanted) >= p_limit;
+        v_before := v_read[cardinality(v_read)];
+        v_left := v_left - v_step;
+        IF v_left <= 0 THEN
+            v_last := v_before;
+            EXIT;
+        END IF;
+        v_step := least(v_step * 4, v_left);
+    END LOOP;
+    RETURN QUERY
     SELECT execution.id, execution.workspace_id, execution.workflow_definition_id, execution.version_id,
            execution.status, execution.error, execution.priority, execution.concurrency_key, execution.created_at,
            execution.started_at, execution.completed_at, execution.duration_ms, execution.cancel_requested_at,
-           version.number AS version_number, definition.name AS definition_name
-    FROM (
-        SELECT found.id, found.created_at FROM (
-            SELECT found.id, found.created_at
-            FROM unnest(p_statuses) AS asked(status) CROSS JOIN LATERAL (
-                SELECT execution.id, execution.created_at FROM forebay.workflow_execution execution
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND execution.depth < 1
-                  AND execution.workspace_id = p_workspace AND execution.status = asked.status COLLATE "C"
-                  AND execution.created_at >= coalesce(p_from, '-infinity')
-                  AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY execution.created_at DESC, execution.id DESC LIMIT p_limit) found
-            UNION ALL
-            SELECT found.id, found.created_at
-            FROM unnest(p_definitions) AS wanted(definition)
-            CROSS JOIN unnest(p_statuses) AS asked(status)
-            CROSS JOIN LATERAL (
-                SELECT execution.id, execution.created_at FROM forebay.workflow_execution execution
-                WHERE p_ids IS NULL AND execution.depth < 1
-                  AND execution.workflow_definition_id = wanted.definition
-                  AND execution.status = asked.status COLLATE "C"
-                  AND execution.workspace_id = coalesce(p_workspace, execution.workspace_id)
-                  AND execution.created_at >= coalesce(p_from, '-infinity')
-                  AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY execution.created_at DESC, execution.id DESC LIMIT p_limit) found
-            UNION ALL
-            SELECT found.id, found.created_at
-            FROM unnest(p_statuses) AS asked(status) CROSS JOIN LATERAL (
-                SELECT execution.id, execution.created_at FROM forebay.workflow_execution execution
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND execution.depth < 1
-                  AND execution.status = asked.status COLLATE "C"
-                  AND execution.created_at >= coalesce(p_from, '-infinity')
-                  AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY execution.created_at DESC, execution.id DESC LIMIT p_limit) found
-            UNION ALL
-            SELECT execution.id, execution.created_at
-            FROM forebay.workflow_execution execution
-            WHERE execution.id = ANY (p_ids)
-              AND execution.workspace_id = coalesce(p_workspace, execution.workspace_id)
-              AND execution.status = ANY (p_statuses)
-              AND execution.created_at >= coalesce(p_from, '-infinity')
-              AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)) found
-        ORDER BY found.created_at DESC, found.id DESC LIMIT p_limit) page
-    JOIN forebay.workflow_execution execution ON execution.id = page.id
-    LEFT JOIN forebay.workflow_definition_version version ON version.id = execution.version_id
-    LEFT JOIN forebay.workflow_definition definition ON definition.id = execution.workflow_definition_id
-    ORDER BY page.created_at DESC, page.id DESC
-$$;
+           version.number, definition.name, true, false
+      FROM unnest(v_wanted[1:p_limit]) AS page(id)
+     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution stored WHERE stored.id = page.id LIMIT 1) execution
+      LEFT JOIN forebay.workflow_definition_version version ON version.id = execution.version_id
+      LEFT JOIN forebay.workflow_definition definition ON definition.id = execution.workflow_definition_id
+     ORDER BY execution.id DESC;
+    IF v_last IS NOT NULL THEN
+        RETURN QUERY SELECT v_last, NULL::uuid, NULL::uuid, NULL::uuid, NULL, NULL::jsonb, NULL::smallint, NULL,
+            NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::bigint, NULL::timestamptz, NULL::int, NULL,
+            false, true;
+    END IF;
+END $$;
+
+CREATE FUNCTION forebay_r1.listed_ids(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_all boolean, p_from uuid, p_before uuid, p_most bigint, p_ids uuid[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+BEGIN
+    IF p_ids IS NOT NULL THEN
+        RETURN QUERY SELECT given.id FROM unnest(p_ids) AS given(id)
+         WHERE given.id < p_before AND given.id >= p_from ORDER BY given.id DESC LIMIT p_most;
+    ELSIF p_all AND p_definitions IS NOT NULL THEN
+        RETURN QUERY
+        SELECT found.id FROM unnest(p_definitions) AS wanted(id)
+         CROSS JOIN LATERAL (
+            SELECT execution.id FROM forebay.workflow_execution execution
+             WHERE execution.depth = 0 AND (execution.workflow_definition_id, execution.id) < (wanted.id, p_before)
+               AND (execution.workflow_definition_id, execution.id) >= (wanted.id, p_from)
+             ORDER BY execution.workflow_definition_id DESC, execution.id DESC LIMIT p_most) found
+         ORDER BY found.id DESC LIMIT p_most;
+    ELSIF p_all AND p_workspace IS NOT NULL THEN
+        RETURN QUERY
+        SELECT execution.id FROM forebay.workflow_execution execution
+         WHERE execution.depth = 0 AND (execution.workspace_id, execution.id) < (p_workspace, p_before)
+           AND (execution.workspace_id, execution.id) >= (p_workspace, p_from)
+         ORDER BY execution.workspace_id DESC, execution.id DESC LIMIT p_most;
+    ELSIF p_all THEN
+        RETURN QUERY
+        SELECT execution.id FROM forebay.workflow_execution execution
+         WHERE execution.depth = 0 AND execution.id < p_before AND execution.id >= p_from
+         ORDER BY execution.id DESC LIMIT p_most;
+    ELSE
+        RETURN QUERY
+        SELECT found.id FROM (
+            SELECT open.id FROM forebay_r1.open_ids(p_workspace, p_statuses, p_from, p_before, p_most) AS open(id)
+            UNION
+            SELECT other.execution_id FROM unnest(p_statuses) AS requested(status) CROSS JOIN LATERAL (
+                SELECT outcome.execution_id FROM forebay.execution_outcome outcome
+                 WHERE (outcome.workspace_id, outcome.status, outcome.execution_id)
+                       < (p_workspace, requested.status, p_before)
+                   AND (outcome.workspace_id, outcome.status, outcome.execution_id)
+                       >= (p_workspace, requested.status, p_from)
+                 ORDER BY outcome.workspace_id DESC, outcome.status DESC, outcome.execution_id DESC LIMIT p_most) other
+            UNION
+            SELECT other.execution_id FROM unnest(p_statuses) AS requested(status) CROSS JOIN LATERAL (
+                SELECT outcome.execution_id FROM forebay.execution_outcome outcome
+                 WHERE p_workspace IS NULL AND outcome.status = requested.status
+                   AND outcome.execution_id < p_before AND outcome.execution_id >= p_from
+                 ORDER BY outcome.execution_id DESC LIMIT p_most) other) found
+         ORDER BY found.id DESC LIMIT p_most;
+    END IF;
+END $$;
+
+CREATE FUNCTION forebay_r1.lock_held(p_executions uuid[], p_owners uuid[], p_epochs bigint[]) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN (SELECT array_agg(holder.workspace_id ORDER BY given.ord)
+              FROM (SELECT *
+                      FROM unnest(p_executions, p_owners, p_epochs)
+                           WITH ORDINALITY AS given(execution_id, owner, epoch, ord)
+                     ORDER BY given.execution_id) given
+              LEFT JOIN LATERAL (
+                   SELECT execution.workspace_id FROM forebay.workflow_execution execution
+                    WHERE execution.id = given.execution_id AND execution.owner = given.owner
+                      AND execution.owner_epoch = given.epoch AND execution.status = 'RUNNING'
+                      FOR UPDATE) holder ON true);
+END $$;
 
 CREATE FUNCTION forebay_r1.lock_tree(p_execution uuid) RETURNS boolean
     LANGUAGE plpgsql
@@ -2546,206 +2906,40 @@ BEGIN
              WHERE execution.id = p_execution);
 END $$;
 
-CREATE FUNCTION forebay_r1.look_again(p_limit integer) RETURNS bigint
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_wait forebay.workflow_execution_ask;
-    looked bigint := 0;
-BEGIN
-    FOR v_wait IN
-        UPDATE forebay.workflow_execution_ask wait SET look = false, look_xid = NULL
-         WHERE wait.id = ANY (ARRAY(
-               SELECT wait.id FROM forebay.workflow_execution_ask wait
-                WHERE wait.look AND wait.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND wait.status = 'OPEN'
-                ORDER BY wait.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
-           AND wait.status = 'OPEN'
-        RETURNING wait.*
-    LOOP
-        PERFORM forebay_r1.note_wait(v_wait);
-        looked := looked + 1;
-    END LOOP;
-    UPDATE forebay.workflow_execution_ask wait SET look_xid = pg_current_xact_id()
-     WHERE wait.id = ANY (ARRAY(
-           SELECT wait.id FROM forebay.workflow_execution_ask wait
-            WHERE wait.look AND wait.look_xid IS NULL AND wait.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
-       AND wait.status = 'OPEN';
-    RETURN looked;
-END $$;
-
-CREATE FUNCTION forebay_r1.make_child(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb, unknown boolean)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_root record;
-    v_parent record;
-    v_child record;
-    v_now timestamptz;
-    v_made boolean := false;
-BEGIN
-    SELECT root.id, root.descendants INTO v_root FROM forebay.workflow_execution root
-     WHERE root.id = (SELECT parent.root FROM forebay.workflow_execution parent WHERE parent.id = p_parent) FOR UPDATE;
-    SELECT parent.*
-      INTO v_parent
-      FROM forebay.workflow_execution parent
-     WHERE parent.id = p_parent AND parent.status = 'RUNNING'
-     FOR UPDATE;
-    IF v_parent.id IS NULL OR NOT p_holder IN (v_parent.id, v_root.id) OR NOT EXISTS (
-        SELECT 1 FROM forebay.workflow_execution holder
-         WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
-           AND holder.status = 'RUNNING') THEN
-        RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
-        RETURN;
-    END IF;
-
-    SELECT child.* INTO v_child FROM forebay.workflow_execution child
-     WHERE child.parent = p_parent AND child.parent_node = p_node AND child.parent_iteration = p_iteration
-       AND child.parent_attempt = p_attempt;
-    IF v_child.id IS NULL THEN
-        IF p_definition IS NULL OR v_parent.depth >= p_max_depth OR v_root.descendants >= p_max_descendants THEN
-            RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing'
-                                     WHEN v_parent.depth >= p_max_depth THEN 'deep'
-                                     ELSE 'many' END,
-                false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
-            RETURN;
-        END IF;
-        v_now := clock_timestamp();
-        v_made := true;
-        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics,
-            engine, trigger, input, priority, timeout_ms, created_at, started_at, deadline_at, parent, root,
-            parent_node, parent_iteration, parent_attempt, depth, trace_context)
-        SELECT p_id, v_parent.workspace_id, p_definition, p_version,
-               CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics, CASE WHEN p_begins THEN p_engine END,
-               p_trigger, p_input, v_parent.priority, p_timeout_ms, v_now, CASE WHEN p_begins THEN v_now END,
-               least(v_parent.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
-               v_parent.id, v_root.id, p_node, p_iteration, p_attempt, v_parent.depth + 1, p_trace;
-        UPDATE forebay.workflow_execution root SET descendants = root.descendants + 1 WHERE root.id = v_root.id;
-        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[v_parent.workspace_id],
-                CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
-        SELECT child.* INTO v_child FROM forebay.workflow_execution child WHERE child.id = p_id;
-    END IF;
-    RETURN QUERY
-    SELECT CASE WHEN v_child.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, v_child.id,
-           v_child.workspace_id, v_child.workflow_definition_id, v_child.version_id, v_child.input, v_child.trigger,
-           v_child.created_at, (extract(epoch FROM v_child.deadline_at - clock_timestamp()) * 1000)::bigint,
-           v_child.deadline_at >= v_parent.deadline_at, v_child.trace_context, v_child.cancel_requested_at IS NOT NULL,
-           v_child.status, v_child.output, v_child.error,
-           v_child.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay_r1.is_unknown(v_child.id);
-END $$;
-
-CREATE FUNCTION forebay_r1.next_to_judge(p_after uuid) RETURNS uuid
+CREATE FUNCTION forebay_r1.next_workspace_to_evaluate(p_after uuid) RETURNS uuid
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 DECLARE
     v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
-    v_place uuid := coalesce(p_after, v_nil);
+    v_workspace uuid := coalesce(p_after, v_nil);
     v_round int := 1;
     v_first bigint;
 BEGIN
     FOR step IN 1..1000 LOOP
-        v_place := (SELECT candidate.workspace_id FROM forebay.workflow_execution_candidate candidate
-                     WHERE candidate.workspace_id > v_place ORDER BY candidate.workspace_id LIMIT 1);
-        IF v_place IS NULL THEN
+        v_workspace := (SELECT candidate.workspace_id FROM forebay.workflow_execution_candidate candidate
+                     WHERE candidate.workspace_id > v_workspace ORDER BY candidate.workspace_id LIMIT 1);
+        IF v_workspace IS NULL THEN
             EXIT WHEN v_round = 2;
-            v_place := v_nil;
+            v_workspace := v_nil;
             v_round := 2;
             CONTINUE;
         END IF;
         v_first := (SELECT candidate.id
                       FROM forebay.workflow_execution_candidate candidate
-                     WHERE candidate.workspace_id = v_place
+                     WHERE candidate.workspace_id = v_workspace
                      ORDER BY candidate.id
                      LIMIT 1);
         PERFORM 1 FROM forebay.workflow_execution_candidate candidate
-          WHERE candidate.id = v_first AND (candidate.taken_until IS NULL OR candidate.taken_until <= clock_timestamp())
+          WHERE candidate.id = v_first
+            AND (candidate.claimed_until IS NULL OR candidate.claimed_until <= clock_timestamp())
           FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
-            RETURN v_place;
+            RETURN v_workspace;
         END IF;
     END LOOP;
     RETURN NULL;
-END $$;
-
-CREATE TABLE forebay.workflow_execution_ask (
-    execution_id uuid NOT NULL,
-    node text NOT NULL,
-    iteration integer DEFAULT 0 NOT NULL,
-    id uuid NOT NULL,
-    workspace_id uuid NOT NULL,
-    holder uuid,
-    kind text NOT NULL,
-    attempt integer NOT NULL,
-    status text NOT NULL,
-    event_type text,
-    match text,
-    events_from timestamp with time zone,
-    look boolean DEFAULT false NOT NULL,
-    look_xid xid8,
-    queue text,
-    lease_s double precision,
-    input jsonb,
-    opened_at timestamp with time zone,
-    expires_at timestamp with time zone,
-    claim_id uuid,
-    worker text,
-    claim_lease_s double precision,
-    lease_until timestamp with time zone,
-    progress jsonb,
-    deliveries integer DEFAULT 0 NOT NULL,
-    lost integer DEFAULT 0 NOT NULL,
-    ended_claim uuid,
-    outcome text,
-    output jsonb,
-    error jsonb,
-    answered_by text,
-    answered_at timestamp with time zone,
-    seen_at timestamp with time zone,
-    CONSTRAINT workflow_execution_ask_check CHECK (((holder IS NULL) = (attempt = 0))),
-    CONSTRAINT workflow_execution_ask_check1 CHECK (((holder IS NULL) = (opened_at IS NULL))),
-    CONSTRAINT workflow_execution_ask_check10 CHECK ((((outcome IS NOT NULL) = (answered_at IS NOT NULL)) AND ((outcome IS NOT NULL) = (answered_by IS NOT NULL)))),
-    CONSTRAINT workflow_execution_ask_check11 CHECK (((status <> ALL (ARRAY['OPEN'::text, 'CLAIMED'::text, 'EXPIRED'::text])) OR (outcome IS NULL))),
-    CONSTRAINT workflow_execution_ask_check12 CHECK (((status <> ALL (ARRAY['ANSWERED'::text, 'TAKEN'::text])) OR (outcome IS NOT NULL))),
-    CONSTRAINT workflow_execution_ask_check13 CHECK (((NOT (outcome IS DISTINCT FROM 'FAILED'::text)) = (error IS NOT NULL))),
-    CONSTRAINT workflow_execution_ask_check14 CHECK (((status <> ALL (ARRAY['OPEN'::text, 'CLAIMED'::text, 'ANSWERED'::text])) OR (seen_at IS NULL))),
-    CONSTRAINT workflow_execution_ask_check15 CHECK (((status <> 'TAKEN'::text) OR (seen_at IS NOT NULL))),
-    CONSTRAINT workflow_execution_ask_check16 CHECK (((NOT look) OR (status = 'OPEN'::text))),
-    CONSTRAINT workflow_execution_ask_check2 CHECK (((holder IS NOT NULL) OR ((kind = 'WAIT'::text) AND (status = ANY (ARRAY['ANSWERED'::text, 'CLOSED'::text]))))),
-    CONSTRAINT workflow_execution_ask_check3 CHECK (((attempt = 0) OR ((kind = 'TASK'::text) = (queue IS NOT NULL)))),
-    CONSTRAINT workflow_execution_ask_check4 CHECK (((attempt = 0) OR ((kind = 'TASK'::text) = (lease_s IS NOT NULL)))),
-    CONSTRAINT workflow_execution_ask_check5 CHECK ((((event_type IS NULL) = (events_from IS NULL)) AND ((event_type IS NULL) OR (kind = 'WAIT'::text)))),
-    CONSTRAINT workflow_execution_ask_check6 CHECK (((status <> 'CLAIMED'::text) OR (kind = 'TASK'::text))),
-    CONSTRAINT workflow_execution_ask_check7 CHECK (
-CASE status
-    WHEN 'CLAIMED'::text THEN ((claim_id IS NOT NULL) AND (lease_until IS NOT NULL))
-    ELSE (lease_until IS NULL)
-END),
-    CONSTRAINT workflow_execution_ask_check8 CHECK (((status <> 'OPEN'::text) OR (claim_id IS NULL))),
-    CONSTRAINT workflow_execution_ask_check9 CHECK (((claim_id IS NULL) = (worker IS NULL))),
-    CONSTRAINT workflow_execution_ask_kind_check CHECK ((kind = ANY (ARRAY['WAIT'::text, 'TASK'::text]))),
-    CONSTRAINT workflow_execution_ask_outcome_check CHECK ((outcome = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text]))),
-    CONSTRAINT workflow_execution_ask_status_check CHECK ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text, 'ANSWERED'::text, 'TAKEN'::text, 'EXPIRED'::text, 'CLOSED'::text])))
-)
-WITH (fillfactor='70');
-
-CREATE FUNCTION forebay_r1.note_wait(p_ask forebay.workflow_execution_ask) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    INSERT INTO forebay.workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at,
-                                                      after_sequence)
-    VALUES (p_ask.workspace_id, p_ask.execution_id, p_ask.node, p_ask.iteration, p_ask.events_from, 0);
-    PERFORM forebay.notify_change();
 END $$;
 
 CREATE FUNCTION forebay_r1.older_processes(p_release integer, p_dead_after_s double precision) RETURNS text
@@ -2755,8 +2949,38 @@ CREATE FUNCTION forebay_r1.older_processes(p_release integer, p_dead_after_s dou
                       ORDER BY older.started_at)
       FROM forebay.process older
      WHERE older.release < p_release AND older.ended_at IS NULL
-       AND older.seen_at > clock_timestamp() - make_interval(secs => p_dead_after_s)
+       AND older.heartbeat_at > clock_timestamp() - make_interval(secs => p_dead_after_s)
 $$;
+
+CREATE FUNCTION forebay_r1.open_ids(p_workspace uuid, p_statuses text[], p_from uuid, p_before uuid, p_most bigint) RETURNS SETOF uuid
+    LANGUAGE plpgsql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+BEGIN
+    IF 'PENDING' = ANY (p_statuses) OR 'RUNNING' = ANY (p_statuses) THEN
+        RETURN QUERY
+        (SELECT slot.id FROM forebay.execution_queue slot
+          WHERE slot.shard = forebay.shard_of(p_workspace)::smallint AND slot.workspace_id = p_workspace
+            AND slot.stage = forebay.stage_slot() AND slot.id < p_before AND slot.id >= p_from
+          ORDER BY slot.id DESC LIMIT p_most)
+        UNION ALL
+        (SELECT slot.id FROM forebay.execution_queue slot
+          WHERE p_workspace IS NULL AND slot.stage = forebay.stage_slot() AND slot.id < p_before AND slot.id >= p_from
+          ORDER BY slot.id DESC LIMIT p_most);
+    END IF;
+    IF 'PENDING' = ANY (p_statuses) THEN
+        RETURN QUERY
+        (SELECT waiting.id FROM forebay_r1.waiting_ids(p_workspace, NULL) AS waiting(id)
+          WHERE p_workspace IS NOT NULL AND waiting.id < p_before AND waiting.id >= p_from
+          ORDER BY waiting.id DESC LIMIT p_most)
+        UNION ALL
+        -- Of everybody: at most p_most items, whatever their stage.
+        (SELECT item.id FROM forebay.execution_queue item
+          WHERE p_workspace IS NULL AND item.id < p_before AND item.id >= p_from
+          ORDER BY item.id DESC LIMIT p_most);
+    END IF;
+END $$;
 
 CREATE FUNCTION forebay_r1.open_wait(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_attempt integer, p_kind text, p_event text, p_match text, p_queue text, p_lease_s double precision, p_input jsonb, p_expires_s double precision) RETURNS TABLE(held boolean, status text, attempt integer, expires_in_s double precision, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
     LANGUAGE plpgsql
@@ -2765,8 +2989,8 @@ CREATE FUNCTION forebay_r1.open_wait(p_holder uuid, p_owner uuid, p_epoch bigint
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_wait forebay.workflow_execution_ask;
-    opened boolean := false;
+    v_wait forebay.workflow_execution_wait;
+    v_opened boolean := false;
 BEGIN
     PERFORM 1 FROM forebay.workflow_execution holder
      WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
@@ -2781,62 +3005,85 @@ BEGIN
                             NULL::timestamptz;
         RETURN;
     END IF;
-    INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt,
-        status, event_type, match, events_from, look, queue, lease_s, input, opened_at, expires_at)
+    INSERT INTO forebay.workflow_execution_wait (execution_id, node, iteration, id, workspace_id, holder, kind, attempt,
+        status, event_type, match, events_from, recheck, queue, lease_s, input, opened_at, expires_at)
     SELECT p_execution, p_node, p_iteration, forebay.new_id(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN',
            p_event, p_match, CASE WHEN p_event IS NOT NULL THEN execution.created_at END, p_event IS NOT NULL, p_queue,
            p_lease_s, p_input, clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
       FROM forebay.workflow_execution execution WHERE execution.id = p_execution
     ON CONFLICT DO NOTHING;
-    opened := FOUND;
-    SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait
+    v_opened := FOUND;
+    SELECT * INTO v_wait FROM forebay.workflow_execution_wait wait
      WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration FOR UPDATE;
     IF v_wait.attempt = 0 AND v_wait.status = 'ANSWERED' THEN
-        UPDATE forebay.workflow_execution_ask wait
-           SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input,
-               opened_at = clock_timestamp()
+        UPDATE forebay.workflow_execution_wait wait
+           SET status = 'RECEIVED', read_at = clock_timestamp(), holder = p_holder, attempt = p_attempt,
+               input = p_input, opened_at = clock_timestamp()
          WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
            AND wait.status = 'ANSWERED'
         RETURNING * INTO v_wait;
     ELSIF v_wait.attempt < p_attempt AND v_wait.status <> 'CLOSED' THEN
-        opened := true;
-        UPDATE forebay.workflow_execution_ask wait
+        v_opened := true;
+        UPDATE forebay.workflow_execution_wait wait
            SET status = 'OPEN', holder = p_holder, attempt = p_attempt, event_type = p_event, match = p_match,
                events_from = CASE WHEN p_event IS NOT NULL
                                   THEN (SELECT execution.created_at
                                           FROM forebay.workflow_execution execution
                                          WHERE execution.id = p_execution) END,
-               look = p_event IS NOT NULL, look_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
+               recheck = p_event IS NOT NULL, recheck_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
                opened_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => p_expires_s),
                ended_claim = CASE WHEN wait.outcome IS NOT NULL THEN wait.claim_id END, claim_id = NULL, worker = NULL,
                claim_lease_s = NULL, lease_until = NULL, progress = NULL, deliveries = 0, lost = 0, outcome = NULL,
-               output = NULL, error = NULL, answered_by = NULL, answered_at = NULL, seen_at = NULL
+               output = NULL, error = NULL, answered_by = NULL, answered_at = NULL, read_at = NULL
          WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
            AND wait.attempt < p_attempt
-           AND wait.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
+           AND wait.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'RECEIVED', 'EXPIRED')
         RETURNING * INTO v_wait;
     ELSIF v_wait.attempt = p_attempt AND v_wait.status IN ('OPEN', 'CLAIMED')
           AND v_wait.expires_at <= clock_timestamp() THEN
-        UPDATE forebay.workflow_execution_ask wait
-           SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
+        UPDATE forebay.workflow_execution_wait wait
+           SET status = 'EXPIRED', lease_until = NULL, recheck = false, read_at = clock_timestamp()
          WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
            AND wait.status IN ('OPEN', 'CLAIMED')
         RETURNING * INTO v_wait;
-    ELSIF v_wait.attempt = p_attempt AND v_wait.status IN ('ANSWERED', 'EXPIRED') AND v_wait.seen_at IS NULL THEN
-        UPDATE forebay.workflow_execution_ask wait
-           SET status = CASE wait.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE wait.status END, seen_at = clock_timestamp()
+    ELSIF v_wait.attempt = p_attempt AND v_wait.status IN ('ANSWERED', 'EXPIRED') AND v_wait.read_at IS NULL THEN
+        UPDATE forebay.workflow_execution_wait wait
+           SET status = CASE wait.status WHEN 'ANSWERED' THEN 'RECEIVED' ELSE wait.status END,
+               read_at = clock_timestamp()
          WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
            AND wait.status IN ('ANSWERED', 'EXPIRED')
         RETURNING * INTO v_wait;
     END IF;
-    IF opened AND v_wait.event_type IS NOT NULL THEN
-        PERFORM forebay_r1.note_wait(v_wait);
-    ELSIF opened AND v_wait.kind = 'TASK' THEN
+    IF v_opened AND v_wait.event_type IS NOT NULL THEN
+        PERFORM forebay_r1.add_candidate_of_wait(v_wait);
+    ELSIF v_opened AND v_wait.kind = 'TASK' THEN
         PERFORM forebay.notify_change();
     END IF;
     RETURN QUERY SELECT true, v_wait.status, v_wait.attempt,
                         extract(epoch FROM v_wait.expires_at - clock_timestamp())::float8, v_wait.outcome,
                         v_wait.output, v_wait.error, v_wait.answered_by, v_wait.answered_at;
+END $$;
+
+CREATE FUNCTION forebay_r1.park_runs(p_ids uuid[], p_park_ms bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    UPDATE forebay.workflow_execution execution SET owner = NULL, owner_epoch = execution.owner_epoch + 1
+     WHERE execution.id = ANY (p_ids) AND execution.status = 'RUNNING';
+    UPDATE forebay.execution_queue item SET owner = NULL
+     WHERE item.id = ANY (p_ids) AND item.status = 'DISPATCHED';
+    INSERT INTO forebay.run_request AS known (execution_id, root, engine, wake_at)
+    SELECT execution.id, coalesce(execution.root, execution.id), execution.engine,
+           least(execution.deadline_at, clock_timestamp() + make_interval(secs => parked.ms / 1000.0))
+      FROM (SELECT run.id, min(run.park_ms) AS ms FROM unnest(p_ids, p_park_ms) AS run(id, park_ms)
+             GROUP BY run.id) parked
+     CROSS JOIN LATERAL (SELECT *
+                           FROM forebay.workflow_execution stored
+                          WHERE stored.id = parked.id AND stored.status = 'RUNNING'
+                          LIMIT 1) execution
+    ON CONFLICT (execution_id) DO UPDATE SET owner = NULL, wake_at = least(known.wake_at, excluded.wake_at);
 END $$;
 
 CREATE FUNCTION forebay_r1.pending_jobs_of_types(p_workspace uuid, p_types text[], p_limit integer) RETURNS SETOF uuid
@@ -2849,22 +3096,23 @@ BEGIN
     IF p_workspace IS NULL THEN
         RETURN QUERY
         SELECT pending.id
-          FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(NULL, p_types, 1000) AS asked(type)) asked
+          FROM (SELECT DISTINCT requested.type
+                  FROM forebay_r1.pending_types(NULL, p_types, 1000) AS requested(type)) requested
          CROSS JOIN LATERAL (SELECT job.id, job.pending_since FROM forebay.workflow_queue_job job
                               WHERE job.pending_since IS NOT NULL
-                                AND job.event_type >= asked.type COLLATE "C"
-                                AND job.event_type <= asked.type COLLATE "C"
+                                AND job.event_type >= requested.type COLLATE "C"
+                                AND job.event_type <= requested.type COLLATE "C"
                               ORDER BY job.event_type, job.pending_since, job.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     ELSE
         RETURN QUERY
         SELECT pending.id
-          FROM (SELECT DISTINCT asked.type
-                  FROM forebay_r1.pending_types(p_workspace, p_types, 1000) AS asked(type)) asked
+          FROM (SELECT DISTINCT requested.type
+                  FROM forebay_r1.pending_types(p_workspace, p_types, 1000) AS requested(type)) requested
          CROSS JOIN LATERAL (SELECT job.id, job.pending_since FROM forebay.workflow_queue_job job
                               WHERE job.pending_since IS NOT NULL AND job.workspace_id = p_workspace
-                                AND job.event_type >= asked.type COLLATE "C"
-                                AND job.event_type <= asked.type COLLATE "C"
+                                AND job.event_type >= requested.type COLLATE "C"
+                                AND job.event_type <= requested.type COLLATE "C"
                               ORDER BY job.event_type, job.pending_since, job.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     END IF;
@@ -2877,16 +3125,16 @@ CREATE FUNCTION forebay_r1.pending_types(p_workspace uuid, p_types text[], p_mos
     SET enable_bitmapscan TO 'off'
     AS $$
 DECLARE
-    v_asked text;
+    v_pattern text;
     v_prefix text;
     v_type text COLLATE "C";
 BEGIN
-    FOREACH v_asked IN ARRAY p_types LOOP
-        IF v_asked NOT LIKE '%.*' THEN
-            RETURN NEXT v_asked;
+    FOREACH v_pattern IN ARRAY p_types LOOP
+        IF v_pattern NOT LIKE '%.*' THEN
+            RETURN NEXT v_pattern;
             CONTINUE;
         END IF;
-        v_prefix := left(v_asked, -1);
+        v_prefix := left(v_pattern, -1);
         v_type := v_prefix;
         FOR step IN 1..p_most LOOP
             IF p_workspace IS NULL THEN
@@ -2906,32 +3154,6 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION forebay_r1.put_aside_unbound_jobs(p_limit integer) RETURNS integer
-    LANGUAGE plpgsql
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-DECLARE
-    done int;
-BEGIN
-    WITH gone AS MATERIALIZED (
-        SELECT pending.id
-          FROM forebay_r1.bindings_of_pending_jobs() AS pending(id)
-         WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding binding WHERE binding.id = pending.id)),
-    unbound AS MATERIALIZED (
-        SELECT job.id FROM gone
-         CROSS JOIN LATERAL (SELECT job.id FROM forebay.workflow_queue_job job
-                              WHERE job.binding_id = gone.id AND job.pending_since IS NOT NULL
-                                AND job.due_at IS NOT NULL
-                              LIMIT p_limit FOR UPDATE SKIP LOCKED) job
-         LIMIT p_limit)
-    UPDATE forebay.workflow_queue_job job
-       SET due_at = NULL
-     WHERE job.id = ANY (ARRAY(SELECT unbound.id FROM unbound)) AND job.due_at IS NOT NULL;
-    GET DIAGNOSTICS done = ROW_COUNT;
-    RETURN done;
-END $$;
-
 CREATE FUNCTION forebay_r1.raise_protocol(p_protocol integer, p_release integer, p_dead_after_s double precision) RETURNS text
     LANGUAGE plpgsql
     SET lock_timeout TO '100ms'
@@ -2946,10 +3168,10 @@ BEGIN
     FOR v_shard IN 0..63 LOOP
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shard);
         IF clock_timestamp() > v_give_up_at THEN
-            RAISE lock_not_available USING MESSAGE = 'the locks of all shards were not to be had in time';
+            RAISE lock_not_available USING MESSAGE = 'failed to lock all shards in time';
         END IF;
     END LOOP;
-    -- Again, because one may have started meanwhile. One that starts after this is refused by its own claims.
+    -- Checked again, because an older process may have started meanwhile. If one starts later, its claims are refused.
     v_older := forebay_r1.older_processes(p_release, p_dead_after_s);
     IF v_older IS NULL AND (SELECT number FROM forebay.protocol) < p_protocol THEN
         PERFORM forebay_r1.change_rows_for_protocol(p_protocol);
@@ -2958,33 +3180,63 @@ BEGIN
     RETURN v_older;
 END $$;
 
+CREATE FUNCTION forebay_r1.read_answers(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM forebay.workflow_execution holder
+     WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
+       AND holder.status = 'RUNNING'
+     FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb,
+                            NULL::text, NULL::timestamptz;
+        RETURN;
+    END IF;
+    DELETE FROM forebay.run_request request WHERE request.execution_id = p_holder AND NOT request.ends;
+    UPDATE forebay.workflow_execution_wait wait SET status = 'EXPIRED', lease_until = NULL, recheck = false
+     WHERE wait.holder = p_holder AND wait.status IN ('OPEN', 'CLAIMED') AND wait.expires_at <= clock_timestamp();
+    RETURN QUERY
+    UPDATE forebay.workflow_execution_wait wait
+       SET status = CASE wait.status WHEN 'ANSWERED' THEN 'RECEIVED' ELSE wait.status END, read_at = clock_timestamp()
+     WHERE wait.holder = p_holder AND wait.read_at IS NULL AND wait.status IN ('ANSWERED', 'EXPIRED')
+    RETURNING true, wait.execution_id, wait.node, wait.iteration, wait.attempt, wait.status, wait.outcome, wait.output,
+              wait.error, wait.answered_by, wait.answered_at;
+    RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb,
+                        NULL::text, NULL::timestamptz;
+END $$;
+
 CREATE FUNCTION forebay_r1.rebuild_jobs() RETURNS TABLE(id uuid, how text)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 DECLARE
-    found record;
+    v_found record;
 BEGIN
     LOCK TABLE public.workflow_queue_projection IN SHARE ROW EXCLUSIVE MODE;
     PERFORM set_config('forebay.projection', 'rebuild', true);
     SELECT coalesce(array_agg(differing.id), '{}') AS ids, coalesce(array_agg(differing.how), '{}') AS hows
-      INTO found
+      INTO v_found
       FROM forebay_r1.differing_jobs() differing;
-    DELETE FROM public.workflow_queue_projection projection WHERE projection.id = ANY (found.ids);
+    DELETE FROM public.workflow_queue_projection projection WHERE projection.id = ANY (v_found.ids);
     INSERT INTO public.workflow_queue_projection
-    SELECT folded.* FROM forebay_r1.folded_jobs() folded WHERE folded.id = ANY (found.ids);
+    SELECT folded.* FROM forebay_r1.folded_jobs() folded WHERE folded.id = ANY (v_found.ids);
     DELETE FROM forebay.workflow_queue_job job
-     WHERE job.id = ANY (found.ids)
+     WHERE job.id = ANY (v_found.ids)
        AND NOT EXISTS (SELECT 1 FROM public.workflow_queue_projection projection WHERE projection.id = job.id);
-    -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
+    -- Rows of workflow_queue_job that were lost are made from the facts. A processing job gets a claim as if by plain
+    -- SQL.
     INSERT INTO forebay.workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version,
-                                            pending_since, held, lease_until, retry_from)
+                                            pending_since, claimed_via, lease_until, retry_from)
     SELECT projection.id, projection.event_type, projection.event_id, event.workspace_id, last.workspace_id,
            last.stream_version, CASE WHEN projection.status = 'pending' THEN projection.updated_at END,
            CASE WHEN projection.status = 'processing' THEN 'sql' END,
            CASE WHEN projection.status = 'processing'
                 THEN greatest(projection.claimed_at, projection.updated_at)
-                     + make_interval(secs => forebay.usual_job_lease_s()) END,
+                     + make_interval(secs => forebay.default_job_lease_s()) END,
            CASE WHEN projection.status = 'failed' AND projection.retry_count < forebay.max_job_failures()
                 THEN projection.failed_at END
       FROM public.workflow_queue_projection projection
@@ -2996,10 +3248,43 @@ BEGIN
       LEFT JOIN LATERAL forebay.event_of(projection.event_id,
            coalesce((last.event_metadata ->> 'event_workspace_id')::uuid, last.workspace_id), projection.stream_id,
            projection.stream_type, projection.event_type) event ON true
-     WHERE projection.id = ANY (found.ids)
+     WHERE projection.id = ANY (v_found.ids)
     ON CONFLICT (id) DO NOTHING;
     PERFORM set_config('forebay.projection', '', true);
-    RETURN QUERY SELECT * FROM unnest(found.ids, found.hows);
+    RETURN QUERY SELECT * FROM unnest(v_found.ids, v_found.hows);
+END $$;
+
+CREATE FUNCTION forebay_r1.recheck_events(p_limit integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_wait forebay.workflow_execution_wait;
+    v_count bigint := 0;
+BEGIN
+    FOR v_wait IN
+        UPDATE forebay.workflow_execution_wait wait SET recheck = false, recheck_xid = NULL
+         WHERE wait.id = ANY (ARRAY(
+               SELECT wait.id FROM forebay.workflow_execution_wait wait
+                WHERE wait.recheck AND wait.recheck_xid <= pg_snapshot_xmin(pg_current_snapshot())
+                  AND wait.status = 'OPEN'
+                ORDER BY wait.recheck_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
+           AND wait.status = 'OPEN'
+        RETURNING wait.*
+    LOOP
+        PERFORM forebay_r1.add_candidate_of_wait(v_wait);
+        v_count := v_count + 1;
+    END LOOP;
+    UPDATE forebay.workflow_execution_wait wait SET recheck_xid = pg_current_xact_id()
+     WHERE wait.id = ANY (ARRAY(
+           SELECT wait.id FROM forebay.workflow_execution_wait wait
+            WHERE wait.recheck AND wait.recheck_xid IS NULL AND wait.status = 'OPEN'
+            LIMIT p_limit
+            FOR UPDATE SKIP LOCKED))
+       AND wait.status = 'OPEN';
+    RETURN v_count;
 END $$;
 
 CREATE FUNCTION forebay_r1.reconcile_jobs(p_limit integer) RETURNS integer
@@ -3009,10 +3294,10 @@ CREATE FUNCTION forebay_r1.reconcile_jobs(p_limit integer) RETURNS integer
     AS $$
 DECLARE
     v_job record;
-    done int := 0;
+    v_done int := 0;
 BEGIN
     FOR v_job IN
-        SELECT job.id, job.claim_id, execution.id AS execution, item.status AS ticket
+        SELECT job.id, job.claim_id, execution.id AS execution, item.status AS item_status
           FROM forebay.workflow_queue_job job
           JOIN public.workflow_queue_projection projection ON projection.id = job.id
                AND projection.status = 'processing'
@@ -3022,25 +3307,25 @@ BEGIN
                                FROM forebay.execution_queue item
                               WHERE item.id = job.claim_id
                               LIMIT 1) item ON execution.id IS NULL
-         WHERE job.held = 'ours'
+         WHERE job.claimed_via = 'projector'
            AND (execution.completed_at IS NOT NULL
                 OR execution.id IS NULL AND coalesce(item.status IN ('PENDING', 'FAILED'), true))
          ORDER BY job.id LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED
     LOOP
         IF v_job.execution IS NOT NULL THEN
-            done := done + forebay_r1.end_jobs_of(ARRAY[v_job.execution]);
-        ELSIF v_job.ticket = 'FAILED' THEN
-            done := done + forebay_r1.fail_jobs_of_missing(ARRAY[v_job.claim_id]);
+            v_done := v_done + forebay_r1.end_jobs_of(ARRAY[v_job.execution]);
+        ELSIF v_job.item_status = 'FAILED' THEN
+            v_done := v_done + forebay_r1.fail_jobs_of_missing(ARRAY[v_job.claim_id]);
         ELSE
             PERFORM set_config('forebay.claim', v_job.claim_id::text, true);
             UPDATE public.workflow_queue_projection projection
                SET status = 'pending'
              WHERE projection.id = v_job.id AND projection.status = 'processing';
             PERFORM set_config('forebay.claim', '', true);
-            done := done + 1;
+            v_done := v_done + 1;
         END IF;
     END LOOP;
-    RETURN done;
+    RETURN v_done;
 END $$;
 
 CREATE FUNCTION forebay_r1.record(p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], f_once boolean[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
@@ -3050,14 +3335,15 @@ CREATE FUNCTION forebay_r1.record(p_process uuid, r_ids uuid[], r_holders uuid[]
     AS $_$
 #variable_conflict use_column
 DECLARE
-    -- By the run's place: what it had settled so far, or -1 if it is not held; where its row is; and whose it is.
+    -- For each run, by position: how many nodes it had settled (-1 if not held), the location of its row, and its
+    -- workspace.
     v_seqs bigint[];
     v_rows tid[];
     v_workspaces uuid[];
     v_ended record;
 BEGIN
-    -- The rows are changed below where they were found here, locked: a join by id may be planned the
-    -- wrong way round while statistics say that the table is empty, and then reads all of it.
+    -- Rows are changed below by the location that this statement finds and locks. A join by id could be planned badly
+    -- while the statistics say that the table is empty: it would read the whole table.
     SELECT array_agg(coalesce(holder.last_seq, -1) ORDER BY run.ord),
            array_agg(coalesce(holder.ctid, '(0,0)') ORDER BY run.ord),
            array_agg(coalesce(holder.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY run.ord)
@@ -3067,17 +3353,18 @@ BEGIN
              ORDER BY run.holder_id) run
       LEFT JOIN LATERAL (
            SELECT execution.ctid, execution.last_seq, execution.workspace_id FROM forebay.workflow_execution execution
-            WHERE execution.id = run.holder_id AND execution.owner = p_process AND execution.owner_epoch = run.epoch
-              AND execution.status = 'RUNNING'
+            WHERE execution.id = run.holder_id AND execution.owner = coalesce(p_process, execution.owner)
+              AND execution.owner_epoch = run.epoch AND execution.status = 'RUNNING'
               FOR UPDATE) holder ON true;
     IF r_ids <> r_holders THEN
         SELECT array_agg(CASE WHEN run.id = run.holder_id THEN run.seq ELSE coalesce(child.last_seq, -1) END
                          ORDER BY run.ord),
-               array_agg(CASE WHEN run.id = run.holder_id THEN run.place ELSE coalesce(child.ctid, '(0,0)') END
+               array_agg(CASE WHEN run.id = run.holder_id THEN run.location ELSE coalesce(child.ctid, '(0,0)') END
                          ORDER BY run.ord)
           INTO v_seqs, v_rows
           FROM (SELECT *
-                  FROM unnest(r_ids, r_holders, v_seqs, v_rows) WITH ORDINALITY AS run(id, holder_id, seq, place, ord)
+                  FROM unnest(r_ids, r_holders, v_seqs, v_rows)
+                       WITH ORDINALITY AS run(id, holder_id, seq, location, ord)
                  ORDER BY run.id) run
           LEFT JOIN LATERAL (
                SELECT execution.ctid, execution.last_seq FROM forebay.workflow_execution execution
@@ -3093,12 +3380,12 @@ BEGIN
                CASE WHEN fact.settles
                     THEN v_seqs[fact.run]
                         + row_number() OVER (PARTITION BY fact.run, fact.settles ORDER BY fact.ord) END AS seq
-          FROM (SELECT brought.*, brought.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
+          FROM (SELECT given.*, given.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
                   FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
                               f_outputs, f_errors, f_once)
-                       WITH ORDINALITY AS brought(run, node, iteration, status, attempt, next_in_ms, label, input,
+                       WITH ORDINALITY AS given(run, node, iteration, status, attempt, next_in_ms, label, input,
                                                   output, error, once, ord)
-                 WHERE v_seqs[brought.run] >= 0) fact),
+                 WHERE v_seqs[given.run] >= 0) fact),
     stored AS (
         INSERT INTO forebay.workflow_execution_node AS known (execution_id, node, iteration, workspace_id, status,
             attempt, seq, label, next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
@@ -3112,10 +3399,10 @@ BEGIN
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
                next_at = excluded.next_at, input = coalesce(excluded.input, known.input),
-               -- What a loop's items came to is there already: functions/gather.sql.
+               -- functions/collect.sql has already stored the results of a loop's items.
                output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN known.output END),
                error = excluded.error, completed_at = excluded.completed_at, once = known.once OR excluded.once,
-               -- A loop that a rerun goes on with has a row before it begins.
+               -- A loop that a rerun continues has a row before it begins.
                started_at = coalesce(known.started_at, excluded.started_at),
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > known.attempt
                     THEN jsonb_path_query_array(coalesce(known.earlier, '[]') || excluded.earlier,
@@ -3125,7 +3412,7 @@ BEGIN
                     THEN (extract(epoch FROM clock_timestamp() - known.started_at) * 1000)::bigint END
          WHERE known.status IN ('PENDING', 'RUNNING', 'RETRYING')
         RETURNING known.execution_id, known.workspace_id, known.seq),
-    -- Whose nodes have moved; an end says so itself.
+    -- One change-log entry for the executions whose nodes changed. An execution that ends writes its own entry.
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces)
         SELECT 'nodes', 'UPDATE', array_agg(moved.execution_id), array_agg(moved.workspace_id)
@@ -3134,34 +3421,28 @@ BEGIN
                    AND NOT stored.execution_id = ANY (ARRAY(SELECT r_ids[ending.run]
                                                               FROM unnest(e_runs) AS ending(run)))) moved
         HAVING count(*) > 0)
-    -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
-    -- once, below: its facts cannot be repeated, because it is over then.
+    -- Only stored facts count: a repeated or late fact is no progress. The row of a run that ends is written only once,
+    -- below. Its count needs no such check, because facts of an ended run cannot be repeated.
     UPDATE forebay.workflow_execution execution SET last_seq = progress.seq
-      FROM (SELECT run.place, max(stored.seq) AS seq
-              FROM stored JOIN unnest(r_ids, v_rows) WITH ORDINALITY AS run(id, place, ord)
+      FROM (SELECT run.location, max(stored.seq) AS seq
+              FROM stored JOIN unnest(r_ids, v_rows) WITH ORDINALITY AS run(id, location, ord)
                 ON run.id = stored.execution_id AND v_seqs[run.ord] >= 0 AND NOT run.ord = ANY (e_runs)
-             WHERE stored.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY run.place) progress
-     WHERE execution.ctid = progress.place;
+             WHERE stored.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY run.location) progress
+     WHERE execution.ctid = progress.location;
 
-    -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
-    -- deadline wakes it too, to end itself in time.
     IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS run(park_ms) WHERE run.park_ms IS NOT NULL) THEN
-        UPDATE forebay.workflow_execution execution
-           SET owner = NULL, owner_epoch = execution.owner_epoch + 1,
-               wake_at = least(execution.wake_at, execution.deadline_at, clock_timestamp() + make_interval(secs => (
-                    SELECT min(run.park_ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
-                     WHERE run.id = execution.id AND v_seqs[run.ord] >= 0) / 1000.0))
-         WHERE execution.id = ANY (ARRAY(SELECT run.id
-                                           FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
-                                          WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0));
+        PERFORM forebay_r1.park_runs(
+            ARRAY(SELECT run.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+                   WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0),
+            ARRAY(SELECT run.park_ms FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+                   WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0));
     END IF;
 
     WITH ended AS (
         UPDATE forebay.workflow_execution execution
            SET status = ending.outcome, output = ending.output, error = ending.error, completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
-               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1,
-               wake_at = NULL
+               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors)
                AS ending(run, settled, outcome, output, error)
          WHERE execution.ctid = v_rows[ending.run] AND v_seqs[ending.run] >= 0 AND execution.status = 'RUNNING'
@@ -3176,7 +3457,7 @@ BEGIN
            array_agg(ended.id) FILTER (WHERE ended.trigger ->> 'type' = 'event') AS of_events,
            array_agg(ended.id) FILTER (WHERE ended.of_tree) AS of_trees
       INTO v_ended FROM ended;
-    -- What its descendants settled is a root's progress.
+    -- Nodes that its descendants settled count as progress of the root.
     IF r_ids <> r_holders THEN
         UPDATE forebay.workflow_execution root
            SET tree_seq = root.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS fact(run, status)
@@ -3213,7 +3494,7 @@ CREATE FUNCTION forebay_r1.recover_jobs(p_limit integer) RETURNS integer
     AS $$
 DECLARE
     v_job record;
-    done int := 0;
+    v_done int := 0;
 BEGIN
     FOR v_job IN
         SELECT projection.id, job.claim_id
@@ -3226,41 +3507,119 @@ BEGIN
         UPDATE public.workflow_queue_projection projection
            SET status = 'pending'
          WHERE projection.id = v_job.id AND projection.status = 'processing';
-        done := done + 1;
+        v_done := v_done + 1;
     END LOOP;
     PERFORM set_config('forebay.claim', '', true);
-    RETURN done;
+    RETURN v_done;
 END $$;
 
-CREATE FUNCTION forebay_r1.report_node(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
+CREATE FUNCTION forebay_r1.release_unbound_jobs(p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    v_done int;
+BEGIN
+    WITH gone AS MATERIALIZED (
+        SELECT pending.id
+          FROM forebay_r1.bindings_of_pending_jobs() AS pending(id)
+         WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding binding WHERE binding.id = pending.id)),
+    unbound AS MATERIALIZED (
+        SELECT job.id FROM gone
+         CROSS JOIN LATERAL (SELECT job.id FROM forebay.workflow_queue_job job
+                              WHERE job.binding_id = gone.id AND job.pending_since IS NOT NULL
+                                AND job.due_at IS NOT NULL
+                              LIMIT p_limit FOR UPDATE SKIP LOCKED) job
+         LIMIT p_limit)
+    UPDATE forebay.workflow_queue_job job
+       SET due_at = NULL
+     WHERE job.id = ANY (ARRAY(SELECT unbound.id FROM unbound)) AND job.due_at IS NOT NULL;
+    GET DIAGNOSTICS v_done = ROW_COUNT;
+    RETURN v_done;
+END $$;
+
+CREATE FUNCTION forebay_r1.report_attempts(p_executions uuid[], p_owners uuid[], p_epochs bigint[], p_fences integer[], p_nodes text[], p_iterations integer[], p_statuses text[], p_attempts integer[], p_next_in_ms bigint[], p_labels text[], p_outputs jsonb[], p_errors jsonb[], p_outcomes text[], p_end_outputs jsonb[], p_end_errors jsonb[], p_actor text) RETURNS TABLE(report_at bigint, held boolean, current boolean, ended boolean, freed uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
+DECLARE
+    v_workspaces uuid[];
+    v_current boolean[];
+    v_runs uuid[];
+    v_epochs bigint[];
+    v_facts record;
+    v_ends record;
+    v_ended boolean[];
+    v_freed uuid[];
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution execution
-     WHERE execution.id = p_execution AND execution.owner = p_owner AND execution.owner_epoch = p_epoch
-       AND execution.status = 'RUNNING'
-     FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT false, false;
-        RETURN;
+    v_workspaces := forebay_r1.lock_held(p_executions, p_owners, p_epochs);
+    v_current := ARRAY(
+        SELECT node.execution_id IS NOT NULL
+          FROM unnest(p_executions, v_workspaces, p_nodes, p_iterations, p_fences)
+               WITH ORDINALITY AS given(execution_id, workspace_id, node, iteration, fence, ord)
+          LEFT JOIN LATERAL (
+               SELECT * FROM forebay.workflow_execution_node stored
+                WHERE stored.execution_id = given.execution_id AND stored.node = given.node
+                  AND stored.iteration = given.iteration
+                LIMIT 1) node
+            ON node.fence = given.fence AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')
+           AND given.workspace_id IS NOT NULL
+         ORDER BY given.ord);
+    SELECT array_agg(run.id), array_agg(run.epoch)
+      INTO v_runs, v_epochs
+      FROM (SELECT DISTINCT given.id, given.epoch
+              FROM unnest(p_executions, p_epochs) WITH ORDINALITY AS given(id, epoch, ord)
+             WHERE v_current[given.ord]) run;
+    IF v_runs IS NOT NULL THEN
+        SELECT array_agg(array_position(v_runs, given.execution_id) ORDER BY given.ord) AS runs,
+               array_agg(given.node ORDER BY given.ord) AS nodes,
+               array_agg(given.iteration ORDER BY given.ord) AS iterations,
+               array_agg(given.status ORDER BY given.ord) AS statuses,
+               array_agg(given.attempt ORDER BY given.ord) AS attempts,
+               array_agg(given.next_in_ms ORDER BY given.ord) AS next_in_ms,
+               array_agg(given.label ORDER BY given.ord) AS labels,
+               array_agg(given.output ORDER BY given.ord) AS outputs,
+               array_agg(given.error ORDER BY given.ord) AS errors,
+               array_agg(NULL::jsonb) AS no_inputs, array_agg(false) AS never_once
+          INTO v_facts
+          FROM unnest(p_executions, p_nodes, p_iterations, p_statuses, p_attempts, p_next_in_ms, p_labels, p_outputs,
+                      p_errors)
+               WITH ORDINALITY AS given(execution_id, node, iteration, status, attempt, next_in_ms, label, output,
+                                        error, ord)
+         WHERE v_current[given.ord];
+        SELECT coalesce(array_agg(array_position(v_runs, given.execution_id) ORDER BY given.ord), '{}') AS runs,
+               coalesce(array_agg(given.settled ORDER BY given.ord), '{}') AS settled,
+               coalesce(array_agg(given.outcome ORDER BY given.ord), '{}') AS outcomes,
+               coalesce(array_agg(given.output ORDER BY given.ord), '{}') AS outputs,
+               coalesce(array_agg(given.error ORDER BY given.ord), '{}') AS errors
+          INTO v_ends
+          FROM (SELECT ending.*, (SELECT count(*)::int
+                                    FROM unnest(p_executions, p_statuses) WITH ORDINALITY AS fact(id, status, ord)
+                                   WHERE fact.id = ending.execution_id AND v_current[fact.ord]
+                                     AND fact.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
+                       AS settled
+                  FROM unnest(p_executions, p_outcomes, p_end_outputs, p_end_errors)
+                       WITH ORDINALITY AS ending(execution_id, outcome, output, error, ord)
+                 WHERE ending.outcome IS NOT NULL AND v_current[ending.ord]) given;
+        SELECT array_agg(recorded.ended ORDER BY recorded.run),
+               array_agg(CASE WHEN recorded.freed THEN recorded.workspace END ORDER BY recorded.run)
+          INTO v_ended, v_freed
+          -- The rows are locked and every run is held, whoever owns it: no owner has to be named.
+          FROM forebay_r1.record(
+               NULL, v_runs, v_runs, v_epochs, array_fill(NULL::bigint, ARRAY[cardinality(v_runs)]),
+               v_facts.runs, v_facts.nodes, v_facts.iterations, v_facts.statuses, v_facts.attempts, v_facts.next_in_ms,
+               v_facts.labels, v_facts.no_inputs, v_facts.outputs, v_facts.errors, v_facts.never_once,
+               v_ends.runs, v_ends.settled, v_ends.outcomes, v_ends.outputs, v_ends.errors, p_actor) recorded;
     END IF;
-    PERFORM 1 FROM forebay.workflow_execution_node node
-     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration = p_iteration
-       AND node.fence = p_fence
-       AND node.status IN ('PENDING', 'RUNNING', 'RETRYING');
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT true, false;
-        RETURN;
-    END IF;
-    PERFORM 1 FROM forebay_r1.record(
-        p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
-        ARRAY[1], ARRAY[p_node], ARRAY[p_iteration], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
-        ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error], ARRAY[false],
-        '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
-    RETURN QUERY SELECT true, true;
+    RETURN QUERY
+    SELECT given.ord, given.workspace_id IS NOT NULL, v_current[given.ord],
+           given.outcome IS NOT NULL AND coalesce(v_ended[array_position(v_runs, given.execution_id)], false),
+           CASE WHEN given.outcome IS NOT NULL THEN v_freed[array_position(v_runs, given.execution_id)] END
+      FROM unnest(p_executions, v_workspaces, p_outcomes)
+           WITH ORDINALITY AS given(execution_id, workspace_id, outcome, ord);
 END $$;
 
 CREATE FUNCTION forebay_r1.rerun(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_done text[], p_loops text[]) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
@@ -3275,7 +3634,7 @@ BEGIN
     SELECT * INTO v_started FROM forebay.enqueue_many(
         ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority],
         ARRAY[NULL::timestamptz], ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger],
-        ARRAY[p_trace], ARRAY[p_version], ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
+        ARRAY[p_trace], ARRAY[p_version], ARRAY[p_of], ARRAY[p_actor], p_semantics, p_step_ms, p_max_backlog, true);
     IF v_started.outcome = 'accepted' THEN
         WITH loops AS (
             INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, input)
@@ -3332,16 +3691,17 @@ BEGIN
         RETURN QUERY SELECT p_from, 0::bigint;
         RETURN;
     END IF;
-    -- The descendants of a root are looked at too: one call looks at p_rows of them, or at one whole tree.
+    -- The descendants of a root are read too, so they count: one call reads about p_rows executions, and always at
+    -- least one whole tree.
     v_scanned := ARRAY(
         SELECT scanned.id FROM (
             SELECT executions.id,
-                   sum(1 + executions.descendants) OVER (ORDER BY executions.id) - executions.descendants AS looked_at
+                   sum(1 + executions.descendants) OVER (ORDER BY executions.id) - executions.descendants AS rows_read
               FROM (SELECT execution.id, execution.descendants FROM forebay.workflow_execution execution
                      WHERE execution.id > p_from AND execution.id < v_before
                      ORDER BY execution.id
                      LIMIT p_scan) executions) scanned
-         WHERE scanned.looked_at <= p_rows ORDER BY scanned.id);
+         WHERE scanned.rows_read <= p_rows ORDER BY scanned.id);
     IF v_scanned = '{}' THEN
         RETURN QUERY SELECT NULL::uuid, 0::bigint;
         RETURN;
@@ -3362,7 +3722,12 @@ BEGIN
                 OR NOT EXISTS (SELECT 1 FROM forebay.workflow_execution root WHERE root.id = descendant.root))
          ORDER BY descendant.id FOR UPDATE SKIP LOCKED);
     DELETE FROM forebay.execution_queue item WHERE item.id = ANY (v_ids) AND item.status = 'FAILED';
-    DELETE FROM forebay.workflow_execution execution WHERE execution.id = ANY (v_ids);
+    WITH retired AS (
+        DELETE FROM forebay.workflow_execution execution WHERE execution.id = ANY (v_ids)
+        RETURNING execution.workspace_id, execution.status, execution.id)
+    DELETE FROM forebay.execution_outcome outcome USING retired
+     WHERE outcome.workspace_id = retired.workspace_id AND outcome.status = retired.status
+       AND outcome.execution_id = retired.id;
     IF forebay_r1.retire_rows(v_ids, p_rows) = 0 THEN
         INSERT INTO forebay.retired_execution (id)
         SELECT deleted.id FROM unnest(v_ids) AS deleted(id) WHERE forebay_r1.retire_remains(deleted.id)
@@ -3416,7 +3781,7 @@ CREATE FUNCTION forebay_r1.retire_remains(p_id uuid) RETURNS boolean
     SET enable_seqscan TO 'off'
     AS $$
     SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node node WHERE node.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_ask wait WHERE wait.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_wait wait WHERE wait.execution_id = p_id)
         OR EXISTS (SELECT 1 FROM forebay.workflow_execution_token token WHERE token.execution_id = p_id)
         OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate candidate WHERE candidate.execution_id = p_id)
 $$;
@@ -3437,9 +3802,9 @@ BEGIN
                                    LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM forebay.workflow_execution_ask wait
+    DELETE FROM forebay.workflow_execution_wait wait
      WHERE wait.ctid = ANY (ARRAY(SELECT found.ctid
-                                    FROM forebay.workflow_execution_ask found
+                                    FROM forebay.workflow_execution_wait found
                                    WHERE found.execution_id = ANY (p_ids)
                                    LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
@@ -3466,7 +3831,7 @@ CREATE FUNCTION forebay_r1.retry_jobs(p_waits double precision[], p_limit intege
     SET enable_bitmapscan TO 'off'
     AS $$
 DECLARE
-    done int;
+    v_done int;
 BEGIN
     WITH due AS MATERIALIZED (
         SELECT projection.id
@@ -3480,8 +3845,8 @@ BEGIN
        SET status = 'pending'
       FROM due
      WHERE projection.id = due.id AND projection.status = 'failed';
-    GET DIAGNOSTICS done = ROW_COUNT;
-    RETURN done;
+    GET DIAGNOSTICS v_done = ROW_COUNT;
+    RETURN v_done;
 END $$;
 
 CREATE FUNCTION forebay_r1.sample_shard(p_shard smallint, p_most integer, p_workspaces integer) RETURNS TABLE(ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint, oldest_for_turn_s double precision, oldest_for_slot_s double precision)
@@ -3558,6 +3923,59 @@ BEGIN
            (SELECT coalesce(max(first_in_line.age), 0) FROM first_in_line WHERE NOT first_in_line.has_slot);
 END $$;
 
+CREATE FUNCTION forebay_r1.start_attempts(p_executions uuid[], p_owners uuid[], p_epochs bigint[], p_nodes text[], p_iterations integer[], p_inputs jsonb[]) RETURNS TABLE(attempt_at bigint, held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, begun boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    -- By position. The workspace is null if the run is not held.
+    v_workspaces uuid[];
+    v_begun boolean[];
+BEGIN
+    v_workspaces := forebay_r1.lock_held(p_executions, p_owners, p_epochs);
+    v_begun := ARRAY(
+        SELECT coalesce(node.status = 'RUNNING' AND node.once, false)
+          FROM unnest(p_executions, p_nodes, p_iterations) WITH ORDINALITY AS given(execution_id, node, iteration, ord)
+          -- LIMIT 1, here and below: always a primary-key probe, never a scan.
+          LEFT JOIN LATERAL (
+               SELECT * FROM forebay.workflow_execution_node stored
+                WHERE stored.execution_id = given.execution_id AND stored.node = given.node
+                  AND stored.iteration = given.iteration
+                LIMIT 1) node ON true
+         ORDER BY given.ord);
+    INSERT INTO forebay.workflow_execution_node AS node (execution_id, node, iteration, workspace_id, status, attempt,
+                                                         fence, input, started_at, once)
+    SELECT given.execution_id, given.node, given.iteration, given.workspace_id, 'RUNNING', 1, 1, given.input,
+           clock_timestamp(), false
+      FROM unnest(p_executions, v_workspaces, p_nodes, p_iterations, p_inputs)
+           AS given(execution_id, workspace_id, node, iteration, input)
+     WHERE given.workspace_id IS NOT NULL
+    ON CONFLICT (execution_id, node, iteration) DO UPDATE
+       SET status = 'RUNNING', fence = node.fence + 1, input = coalesce(excluded.input, node.input),
+           attempt = greatest(node.attempt, 1), started_at = coalesce(node.started_at, excluded.started_at),
+           once = node.status = 'RUNNING' AND node.once,
+           next_at = CASE WHEN node.status = 'RUNNING' THEN node.next_at END
+     WHERE node.status IN ('PENDING', 'RUNNING') OR (node.status = 'RETRYING' AND node.next_at <= clock_timestamp());
+    INSERT INTO forebay.change_log (topic, op, refs, workspaces)
+    SELECT 'nodes', 'UPDATE', array_agg(moved.execution_id), array_agg(moved.workspace_id)
+      FROM (SELECT DISTINCT given.execution_id, given.workspace_id
+              FROM unnest(p_executions, v_workspaces) AS given(execution_id, workspace_id)
+             WHERE given.workspace_id IS NOT NULL) moved
+    HAVING count(*) > 0;
+    RETURN QUERY
+    SELECT given.ord, given.workspace_id IS NOT NULL, node.status, node.label, node.attempt, node.fence,
+           (extract(epoch FROM node.next_at - clock_timestamp()) * 1000)::bigint, node.error, v_begun[given.ord]
+      FROM unnest(p_executions, v_workspaces, p_nodes, p_iterations)
+           WITH ORDINALITY AS given(execution_id, workspace_id, node, iteration, ord)
+      LEFT JOIN LATERAL (
+           SELECT * FROM forebay.workflow_execution_node stored
+            WHERE stored.execution_id = given.execution_id AND stored.node = given.node
+              AND stored.iteration = given.iteration
+            LIMIT 1) node ON true;
+END $$;
+
 CREATE FUNCTION forebay_r1.start_jobs(p_ids uuid[], p_retries integer[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(id uuid, answer text, execution uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -3566,47 +3984,50 @@ CREATE FUNCTION forebay_r1.start_jobs(p_ids uuid[], p_retries integer[], p_execu
 #variable_conflict use_column
 DECLARE
     v_job record;
-    taken uuid[];
-    moved uuid[];
-    begun uuid[];
-    later uuid[] := '{}';
+    v_claimed uuid[];
+    v_moved uuid[];
+    v_begun uuid[];
+    v_full uuid[] := '{}';
 BEGIN
-    SELECT coalesce(array_agg(locked.id), '{}') INTO taken FROM (
+    SELECT coalesce(array_agg(locked.id), '{}') INTO v_claimed FROM (
         SELECT projection.id
           FROM public.workflow_queue_projection projection
-          JOIN unnest(p_ids, p_retries) AS asked(id, retries) ON asked.id = projection.id
-         WHERE projection.status = 'pending' AND projection.retry_count = asked.retries
+          JOIN unnest(p_ids, p_retries) AS requested(id, retries) ON requested.id = projection.id
+         WHERE projection.status = 'pending' AND projection.retry_count = requested.retries
          ORDER BY projection.id FOR UPDATE OF projection SKIP LOCKED) locked;
-    -- What was judged by a version that is published no more stays as it is.
-    SELECT coalesce(array_agg(asked.id), '{}')
-      INTO moved
-      FROM unnest(p_ids, p_definitions, p_versions) AS asked(id, definition, version)
-      JOIN forebay.workflow_definition definition ON definition.id = asked.definition
-     WHERE asked.id = ANY (taken) AND asked.version IS NOT NULL
-       AND definition.published_version IS DISTINCT FROM asked.version;
-    taken := ARRAY(SELECT still.id FROM unnest(taken) AS still(id) WHERE NOT still.id = ANY (moved));
-    -- Only what begins has an execution.
-    SELECT coalesce(array_agg(asked.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS asked(id, skip, error)
-     WHERE asked.id = ANY (taken) AND NOT asked.skip AND asked.error IS NULL;
+    -- A job whose input was checked against a version that is no longer published stays unchanged.
+    SELECT coalesce(array_agg(requested.id), '{}')
+      INTO v_moved
+      FROM unnest(p_ids, p_definitions, p_versions) AS requested(id, definition, version)
+      JOIN forebay.workflow_definition definition ON definition.id = requested.definition
+     WHERE requested.id = ANY (v_claimed) AND requested.version IS NOT NULL
+       AND definition.published_version IS DISTINCT FROM requested.version;
+    v_claimed := ARRAY(SELECT still.id FROM unnest(v_claimed) AS still(id) WHERE NOT still.id = ANY (v_moved));
+    -- Only jobs that begin have an execution.
+    SELECT coalesce(array_agg(requested.id), '{}')
+      INTO v_begun
+      FROM unnest(p_ids, p_skip, p_errors) AS requested(id, skip, error)
+     WHERE requested.id = ANY (v_claimed) AND NOT requested.skip AND requested.error IS NULL;
 
     FOR v_job IN
         WITH starts AS MATERIALIZED (
-            -- By the job's id: an event's may be another workspace's too, and a platform's workflow runs for both.
-            SELECT asked.*, 'event:' || projection.id || '/' || asked.retries AS key
+            -- The key contains the job's id, not the event's: two workspaces may use the same event id, and a platform
+            -- workflow runs for both.
+            SELECT requested.*, 'event:' || projection.id || '/' || requested.retries AS key
               FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers,
                           p_workflow_ids)
-                   AS asked(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
-              JOIN public.workflow_queue_projection projection ON projection.id = asked.id
-             WHERE asked.id = ANY (begun)
-             ORDER BY asked.id),
+                   AS requested(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
+              JOIN public.workflow_queue_projection projection ON projection.id = requested.id
+             WHERE requested.id = ANY (v_begun)
+             ORDER BY requested.id),
         batch AS MATERIALIZED (
             SELECT array_agg(starts.id) AS ids, array_agg(starts.execution) AS executions,
                    array_agg(starts.workspace) AS workspaces, array_agg(starts.definition) AS definitions,
                    array_agg(starts.input) AS inputs,
-                   array_agg(forebay.usual_priority()::smallint) AS priorities,
+                   array_agg(forebay.default_priority()::smallint) AS priorities,
                    array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(starts.key) AS keys,
                    array_agg(sha256(convert_to(starts.key, 'UTF8'))) AS prints, array_agg(starts.trig) AS triggers,
-                   array_agg(starts.version) AS versions, array_agg(NULL::uuid) AS nobody,
+                   array_agg(starts.version) AS versions, array_agg(NULL::uuid) AS nobody, array_agg(p_actor) AS actors,
                    array_agg(starts.workflow_id) AS workflow_ids
               FROM starts HAVING count(*) > 0)
         SELECT batch.ids[started.ord] AS id, started.outcome, started.execution,
@@ -3614,45 +4035,46 @@ BEGIN
           FROM batch
          CROSS JOIN LATERAL forebay.enqueue_many(batch.executions, batch.workspaces, batch.definitions, batch.inputs,
                batch.priorities, batch.run_at, batch.none, batch.keys, batch.prints, batch.triggers, batch.none,
-               batch.versions, batch.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) started
+               batch.versions, batch.nobody, batch.actors, p_semantics, p_step_ms, p_max_backlog, true) started
     LOOP
         IF v_job.outcome IN ('accepted', 'existing') THEN
-            PERFORM forebay_r1.take_job(v_job.id, p_worker, v_job.execution,
+            PERFORM forebay_r1.claim_job_for_projector(v_job.id, p_worker, v_job.execution,
                                         coalesce(v_job.workflow_id, 'execution-' || v_job.execution));
             RETURN QUERY SELECT v_job.id, 'started', v_job.execution;
-        ELSIF v_job.outcome = 'full' THEN
-            later := later || v_job.id;
-            RETURN QUERY SELECT v_job.id, 'later', NULL::uuid;
+        ELSIF v_job.outcome = 'backlog_full' THEN
+            v_full := v_full || v_job.id;
+            RETURN QUERY SELECT v_job.id, 'backlog_full', NULL::uuid;
         ELSE
-            PERFORM forebay_r1.take_job(v_job.id, p_worker, gen_random_uuid(), NULL);
+            PERFORM forebay_r1.claim_job_for_projector(v_job.id, p_worker, gen_random_uuid(), NULL);
             PERFORM forebay_r1.finish_job(v_job.id, NULL,
                 CASE v_job.outcome WHEN 'draft' THEN 'the definition was never published'
-                                   ELSE 'the definition or its workspace is gone' END,
+                                   ELSE 'the definition or its workspace was deleted' END,
                 NULL, true);
             RETURN QUERY SELECT v_job.id, 'failed', NULL::uuid;
         END IF;
     END LOOP;
 
     FOR v_job IN
-        SELECT asked.id, asked.error
-          FROM unnest(p_ids, p_errors) AS asked(id, error)
-         WHERE asked.id = ANY (taken) AND NOT asked.id = ANY (begun)
+        SELECT requested.id, requested.error
+          FROM unnest(p_ids, p_errors) AS requested(id, error)
+         WHERE requested.id = ANY (v_claimed) AND NOT requested.id = ANY (v_begun)
     LOOP
-        PERFORM forebay_r1.take_job(v_job.id, p_worker, gen_random_uuid(), NULL);
+        PERFORM forebay_r1.claim_job_for_projector(v_job.id, p_worker, gen_random_uuid(), NULL);
         PERFORM forebay_r1.finish_job(v_job.id, '{"skipped": true}', v_job.error, v_job.error, true);
         RETURN QUERY SELECT v_job.id, CASE WHEN v_job.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
     END LOOP;
     RETURN QUERY
-    SELECT asked.id, CASE WHEN asked.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid
-      FROM unnest(p_ids) AS asked(id)
-     WHERE NOT asked.id = ANY (taken);
-    -- One row, however many jobs wait behind it. Last, and of what nobody else has: it waits for no lock.
+    SELECT requested.id, CASE WHEN requested.id = ANY (v_moved) THEN 'version_changed' ELSE 'lost' END, NULL::uuid
+      FROM unnest(p_ids) AS requested(id)
+     WHERE NOT requested.id = ANY (v_claimed);
+    -- This changes one row per binding, however many jobs it delays. It comes last and skips locked rows, so it waits
+    -- for no lock.
     UPDATE forebay.event_binding binding SET full_until = now() + interval '5 seconds'
      WHERE binding.id = ANY (ARRAY(
         SELECT binding.id FROM forebay.event_binding binding
          WHERE binding.id = ANY (ARRAY(SELECT job.binding_id
                                          FROM forebay.workflow_queue_job job
-                                        WHERE job.id = ANY (later)))
+                                        WHERE job.id = ANY (v_full)))
            FOR UPDATE SKIP LOCKED));
 END $$;
 
@@ -3671,155 +4093,50 @@ CREATE FUNCTION forebay_r1.stream_version(p_workspace uuid, p_stream uuid, p_str
                     ORDER BY event.stream_version DESC LIMIT 1) END, 0)
 $$;
 
-CREATE FUNCTION forebay_r1.take_answers(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
+CREATE FUNCTION forebay_r1.time_of(p_id uuid) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-#variable_conflict use_column
-BEGIN
-    UPDATE forebay.workflow_execution holder
-       SET wake_at = CASE WHEN holder.cancel_requested_at IS NOT NULL THEN holder.wake_at END
-     WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
-       AND holder.status = 'RUNNING';
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb,
-                            NULL::text, NULL::timestamptz;
-        RETURN;
-    END IF;
-    UPDATE forebay.workflow_execution_ask wait SET status = 'EXPIRED', lease_until = NULL, look = false
-     WHERE wait.holder = p_holder AND wait.status IN ('OPEN', 'CLAIMED') AND wait.expires_at <= clock_timestamp();
-    RETURN QUERY
-    UPDATE forebay.workflow_execution_ask wait
-       SET status = CASE wait.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE wait.status END, seen_at = clock_timestamp()
-     WHERE wait.holder = p_holder AND wait.seen_at IS NULL AND wait.status IN ('ANSWERED', 'EXPIRED')
-    RETURNING true, wait.execution_id, wait.node, wait.iteration, wait.attempt, wait.status, wait.outcome, wait.output,
-              wait.error, wait.answered_by, wait.answered_at;
-    RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb,
-                        NULL::text, NULL::timestamptz;
-END $$;
+    SELECT 'epoch'::timestamptz
+           + (('x' || replace(left(p_id::text, 13), '-', ''))::bit(48)::bigint) * interval '1 millisecond'
+$$;
 
-CREATE FUNCTION forebay_r1.take_candidates(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid, candidate bigint, wait uuid)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_claim CONSTANT uuid := gen_random_uuid();
-    v_place uuid := forebay_r1.next_to_judge(p_after);
-    v_left int := p_limit;
-    v_seen int;
-    v_candidate forebay.workflow_execution_candidate;
-    v_pair record;
-BEGIN
-    IF v_place IS NULL THEN
-        RETURN;
-    END IF;
-    FOR v_candidate IN
-        SELECT * FROM forebay.workflow_execution_candidate candidate
-         WHERE candidate.workspace_id = v_place
-           AND (candidate.taken_until IS NULL OR candidate.taken_until <= clock_timestamp())
-         ORDER BY candidate.id LIMIT p_limit FOR UPDATE SKIP LOCKED
-    LOOP
-        v_seen := 0;
-        FOR v_pair IN SELECT * FROM forebay_r1.candidate_page(v_candidate, v_left) LOOP
-            v_seen := v_seen + 1;
-            v_candidate.next_wait := v_pair.wait;
-            v_candidate.next_at := v_pair.at;
-            v_candidate.next_sequence := v_pair.sequence;
-            IF v_pair.fits THEN
-                RETURN QUERY SELECT v_claim, v_place, v_pair.execution, v_pair.node, v_pair.iteration, v_pair.match,
-                                    v_pair.event, v_candidate.id, v_pair.wait;
-            END IF;
-        END LOOP;
-        IF v_seen = 0 THEN
-            DELETE FROM forebay.workflow_execution_candidate candidate WHERE candidate.id = v_candidate.id;
-        ELSE
-            UPDATE forebay.workflow_execution_candidate candidate
-               SET taken_by = v_claim, taken_until = clock_timestamp() + make_interval(secs => p_lease_s),
-                   next_wait = v_candidate.next_wait, next_at = v_candidate.next_at,
-                   next_sequence = v_candidate.next_sequence, more = v_seen >= v_left
-             WHERE candidate.id = v_candidate.id;
-        END IF;
-        v_left := v_left - v_seen;
-        EXIT WHEN v_left <= 0;
-    END LOOP;
-    RETURN QUERY SELECT v_claim, v_place, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid, NULL::bigint, NULL::uuid;
-END $$;
-
-CREATE FUNCTION forebay_r1.take_job(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    UPDATE public.workflow_queue_projection projection
-       SET status = 'processing', worker_id = p_worker, claimed_at = now(), workflow_id = p_workflow_id,
-           workflow_run_id = CASE WHEN p_workflow_id IS NOT NULL THEN p_claim::text END
-     WHERE projection.id = p_id AND projection.status = 'pending';
-    UPDATE forebay.workflow_queue_job job
-       SET held = 'ours', claim_id = p_claim, lease_until = NULL
-     WHERE job.id = p_id AND job.held = 'sql';
-END $$;
-
-CREATE FUNCTION forebay_r1.take_node(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb, p_once boolean) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_again boolean;
-BEGIN
-    PERFORM 1 FROM forebay.workflow_execution execution
-     WHERE execution.id = p_execution AND execution.owner = p_owner AND execution.owner_epoch = p_epoch
-       AND execution.status = 'RUNNING'
-     FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb, false;
-        RETURN;
-    END IF;
-    v_again := coalesce((SELECT node.status = 'RUNNING' AND node.once FROM forebay.workflow_execution_node node
-                          WHERE node.execution_id = p_execution AND node.node = p_node
-                            AND node.iteration = p_iteration), false);
-    INSERT INTO forebay.workflow_execution_node AS node (execution_id, node, iteration, workspace_id, status, attempt,
-                                                         fence, input, started_at, once)
-    SELECT execution.id, p_node, p_iteration, execution.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp(),
-           p_once
-      FROM forebay.workflow_execution execution WHERE execution.id = p_execution
-    ON CONFLICT (execution_id, node, iteration) DO UPDATE
-       SET status = 'RUNNING', fence = node.fence + 1, input = coalesce(excluded.input, node.input),
-           attempt = greatest(node.attempt, 1), started_at = coalesce(node.started_at, excluded.started_at),
-           once = excluded.once OR (node.status = 'RUNNING' AND node.once),
-           next_at = CASE WHEN node.status = 'RUNNING' THEN node.next_at END
-     WHERE node.status IN ('PENDING', 'RUNNING') OR (node.status = 'RETRYING' AND node.next_at <= clock_timestamp());
-    INSERT INTO forebay.change_log (topic, op, refs, workspaces)
-    SELECT 'nodes', 'UPDATE', ARRAY[execution.id], ARRAY[execution.workspace_id]
-      FROM forebay.workflow_execution execution
-     WHERE execution.id = p_execution;
-    RETURN QUERY
-    SELECT true, node.status, node.label, node.attempt, node.fence,
-           (extract(epoch FROM node.next_at - clock_timestamp()) * 1000)::bigint, node.error, v_again
-      FROM forebay.workflow_execution_node node
-     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration = p_iteration;
-END $$;
-
-CREATE FUNCTION forebay_r1.useless_answer(p_execution uuid, p_node text, p_iteration integer) RETURNS text
+CREATE FUNCTION forebay_r1.waiting_ids(p_workspace uuid, p_most bigint) RETURNS SETOF uuid
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
-    SELECT CASE WHEN bool_or(node.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
-                WHEN bool_or(node.iteration = 0 AND jsonb_typeof(node.input -> 'items') = 'array'
-                             AND jsonb_array_length(node.input -> 'items') < p_iteration) THEN 'past' END
-      FROM forebay.workflow_execution_node node
-     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration IN (0, p_iteration)
+    SELECT item.id FROM unnest(ARRAY[forebay.stage_ready(), forebay.stage_delayed(), forebay.stage_waits_for_key(),
+                                     forebay.stage_waits_for_definition()]) AS waiting(stage)
+     CROSS JOIN LATERAL (
+        SELECT ready.id FROM forebay.execution_queue ready
+         WHERE waiting.stage = forebay.stage_ready() AND ready.stage = forebay.stage_ready()
+           AND ready.shard = forebay.shard_of(p_workspace)::smallint AND ready.workspace_id = p_workspace
+        UNION ALL
+        SELECT delayed.id FROM forebay.execution_queue delayed
+         WHERE waiting.stage = forebay.stage_delayed() AND delayed.stage = forebay.stage_delayed()
+           AND delayed.shard = forebay.shard_of(p_workspace)::smallint AND delayed.workspace_id = p_workspace
+        UNION ALL
+        SELECT keyed.id FROM forebay.execution_queue keyed
+         WHERE waiting.stage = forebay.stage_waits_for_key() AND keyed.stage = forebay.stage_waits_for_key()
+           AND keyed.shard = forebay.shard_of(p_workspace)::smallint AND keyed.workspace_id = p_workspace
+        UNION ALL
+        SELECT limited.id FROM forebay.execution_queue limited
+         WHERE waiting.stage = forebay.stage_waits_for_definition()
+           AND limited.stage = forebay.stage_waits_for_definition()
+           AND limited.shard = forebay.shard_of(p_workspace)::smallint AND limited.workspace_id = p_workspace) item
+     LIMIT p_most
 $$;
 
 CREATE FUNCTION forebay_r1.wake_run(p_holder uuid) RETURNS text
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    UPDATE forebay.workflow_execution execution SET wake_at = least(execution.wake_at, clock_timestamp())
-     WHERE execution.id = p_holder AND execution.status = 'RUNNING' RETURNING execution.engine
+    INSERT INTO forebay.run_request AS known (execution_id, root, engine, owner, wake_at)
+    SELECT execution.id, coalesce(execution.root, execution.id), execution.engine, execution.owner, clock_timestamp()
+      FROM forebay.workflow_execution execution WHERE execution.id = p_holder AND execution.status = 'RUNNING'
+    ON CONFLICT (execution_id) DO UPDATE
+       SET owner = excluded.owner, wake_at = least(known.wake_at, excluded.wake_at)
+    RETURNING known.engine
 $$;
 
 CREATE TABLE forebay.activity (
@@ -3861,6 +4178,98 @@ CREATE TABLE forebay.api_key (
     CONSTRAINT api_key_scopes_check CHECK (((scopes <@ '{read,run,manage}'::text[]) AND (cardinality(scopes) > 0)))
 );
 
+CREATE TABLE forebay.workflow_execution (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    workflow_definition_id uuid NOT NULL,
+    version_id uuid NOT NULL,
+    root uuid,
+    parent uuid,
+    rerun_of uuid,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    timeout_ms bigint,
+    semantics integer NOT NULL,
+    parent_iteration integer,
+    parent_attempt integer,
+    depth smallint DEFAULT 0 NOT NULL,
+    priority smallint DEFAULT 3 NOT NULL,
+    parent_node text,
+    trigger jsonb DEFAULT '{}'::jsonb NOT NULL,
+    actor text,
+    input jsonb,
+    concurrency_key text,
+    idempotency_key text,
+    fingerprint bytea,
+    trace_context text,
+    deadline_at timestamp with time zone NOT NULL,
+    status text DEFAULT 'PENDING'::text NOT NULL,
+    engine text,
+    engine_run_id text,
+    engine_location text,
+    started_at timestamp with time zone,
+    completed_at timestamp with time zone,
+    duration_ms bigint,
+    owner uuid,
+    owner_epoch bigint DEFAULT 0 NOT NULL,
+    last_seq bigint DEFAULT 0 NOT NULL,
+    output jsonb,
+    error jsonb,
+    cancel_requested_at timestamp with time zone,
+    terminate_requested_at timestamp with time zone,
+    deaths integer DEFAULT 0 NOT NULL,
+    deaths_seq bigint,
+    alone boolean DEFAULT false NOT NULL,
+    descendants integer DEFAULT 0 NOT NULL,
+    tree_seq bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT workflow_execution_check CHECK (((idempotency_key IS NULL) = (fingerprint IS NULL))),
+    CONSTRAINT workflow_execution_check1 CHECK (
+CASE status
+    WHEN 'PENDING'::text THEN ((started_at IS NULL) AND (completed_at IS NULL) AND (owner IS NULL))
+    WHEN 'RUNNING'::text THEN ((started_at IS NOT NULL) AND (completed_at IS NULL) AND (engine IS NOT NULL))
+    ELSE ((completed_at IS NOT NULL) AND (owner IS NULL))
+END),
+    CONSTRAINT workflow_execution_parent CHECK ((((parent IS NULL) = (parent_node IS NULL)) AND ((parent IS NULL) = (parent_iteration IS NULL)) AND ((parent IS NULL) = (parent_attempt IS NULL)) AND ((parent IS NULL) = (depth = 0)))),
+    CONSTRAINT workflow_execution_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELED'::text, 'TIMED_OUT'::text])))
+)
+WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05');
+
+CREATE VIEW forebay.execution_start AS
+ SELECT execution.id,
+    execution.created_at AS at,
+    execution.workspace_id,
+    COALESCE(execution.actor, (execution.trigger ->> 'actor'::text)) AS actor,
+        CASE
+            WHEN (execution.rerun_of IS NULL) THEN 'execution.start'::text
+            ELSE 'execution.rerun'::text
+        END AS action,
+    'execution'::text AS subject_type,
+    execution.id AS subject_id,
+        CASE
+            WHEN (execution.rerun_of IS NOT NULL) THEN jsonb_build_object('of', execution.rerun_of)
+            ELSE NULL::jsonb
+        END AS detail
+   FROM forebay.workflow_execution execution
+  WHERE (execution.depth = 0);
+
+CREATE VIEW forebay.audit AS
+ SELECT activity.at,
+    activity.workspace_id,
+    activity.actor,
+    activity.action,
+    activity.subject_type,
+    activity.subject_id,
+    activity.detail
+   FROM forebay.activity
+UNION ALL
+ SELECT start.at,
+    start.workspace_id,
+    start.actor,
+    start.action,
+    start.subject_type,
+    start.subject_id,
+    start.detail
+   FROM forebay.execution_start start;
+
 CREATE TABLE forebay.backlog (
     workspace_id uuid NOT NULL,
     counted integer DEFAULT 0 NOT NULL,
@@ -3888,16 +4297,16 @@ CREATE UNLOGGED TABLE forebay.change_log (
     status text,
     record jsonb,
     old_record jsonb,
-    CONSTRAINT change_log_check CHECK (((topic <> 'projection'::text) OR (cardinality(refs) = 1))),
+    CONSTRAINT change_log_check CHECK (((topic <> 'job'::text) OR (cardinality(refs) = 1))),
     CONSTRAINT change_log_op_check CHECK ((op = ANY (ARRAY['INSERT'::text, 'UPDATE'::text, 'DELETE'::text]))),
-    CONSTRAINT change_log_topic_check CHECK ((topic = ANY (ARRAY['execution'::text, 'nodes'::text, 'projection'::text])))
+    CONSTRAINT change_log_topic_check CHECK ((topic = ANY (ARRAY['execution'::text, 'nodes'::text, 'job'::text])))
 )
 WITH (autovacuum_vacuum_scale_factor='0.05');
 
-CREATE UNLOGGED TABLE forebay.change_log_kept (
+CREATE UNLOGGED TABLE forebay.change_log_pruned (
     one boolean DEFAULT true NOT NULL,
-    gone xid8 NOT NULL,
-    CONSTRAINT change_log_kept_one_check CHECK (one)
+    pruned_xid xid8 NOT NULL,
+    CONSTRAINT change_log_pruned_one_check CHECK (one)
 );
 
 ALTER TABLE forebay.change_log ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
@@ -3935,57 +4344,46 @@ CREATE TABLE forebay.event_secret (
     CONSTRAINT event_secret_secret_check CHECK ((octet_length(secret) = 32))
 );
 
+CREATE TABLE forebay.execution_outcome (
+    workspace_id uuid NOT NULL,
+    status text NOT NULL,
+    execution_id uuid NOT NULL,
+    CONSTRAINT execution_outcome_status_check CHECK ((status = ANY (ARRAY['FAILED'::text, 'CANCELED'::text, 'TIMED_OUT'::text])))
+);
+
 CREATE TABLE forebay.execution_queue (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
     workflow_definition_id uuid NOT NULL,
-    execution_id uuid NOT NULL,
-    claim_id uuid,
-    claimed_by uuid,
+    rank bigint NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     available_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    claimed_at timestamp with time zone,
-    dispatched_at timestamp with time zone,
-    rank bigint NOT NULL,
+    deadline_at timestamp with time zone DEFAULT 'infinity'::timestamp with time zone NOT NULL,
     attempt_count integer DEFAULT 0 NOT NULL,
     takeover_count integer DEFAULT 0 NOT NULL,
+    shard smallint GENERATED ALWAYS AS (forebay.shard_of(workspace_id)) STORED,
     priority smallint DEFAULT 3 NOT NULL,
     stage smallint DEFAULT 0 NOT NULL,
-    shard smallint GENERATED ALWAYS AS (forebay.shard_of(workspace_id)) STORED,
-    gated boolean DEFAULT false NOT NULL,
+    limited boolean DEFAULT false NOT NULL,
     in_doubt boolean DEFAULT false NOT NULL,
-    status text DEFAULT 'PENDING'::text NOT NULL,
     concurrency_key text,
+    status text DEFAULT 'PENDING'::text NOT NULL,
+    claim_id uuid,
+    claimed_by uuid,
+    owner uuid,
+    claimed_at timestamp with time zone,
+    dispatched_at timestamp with time zone,
     last_error text,
-    CONSTRAINT execution_queue_check CHECK ((id = execution_id)),
-    CONSTRAINT execution_queue_check1 CHECK (((stage <> 2) OR (concurrency_key IS NOT NULL))),
-    CONSTRAINT execution_queue_check2 CHECK (
+    CONSTRAINT execution_queue_check CHECK ((((priority >= 1) AND (priority <= 5)) AND ((stage <> 2) OR (concurrency_key IS NOT NULL)) AND
 CASE status
-    WHEN 'PENDING'::text THEN ((stage = ANY (ARRAY[0, 1, 2, 3])) AND (claim_id IS NULL) AND (claimed_by IS NULL) AND (claimed_at IS NULL) AND (dispatched_at IS NULL))
-    WHEN 'CLAIMED'::text THEN ((stage = 5) AND (claim_id IS NOT NULL) AND (claimed_by IS NOT NULL) AND (claimed_at IS NOT NULL) AND (dispatched_at IS NULL))
+    WHEN 'PENDING'::text THEN ((stage = ANY (ARRAY[0, 1, 2, 3])) AND (claim_id IS NULL) AND (claimed_by IS NULL) AND (claimed_at IS NULL) AND (dispatched_at IS NULL) AND (owner IS NULL))
+    WHEN 'CLAIMED'::text THEN ((stage = 5) AND (claim_id IS NOT NULL) AND (claimed_by IS NOT NULL) AND (claimed_at IS NOT NULL) AND (dispatched_at IS NULL) AND (owner IS NULL))
     WHEN 'DISPATCHED'::text THEN ((stage = 5) AND (claim_id IS NOT NULL) AND (claimed_by IS NOT NULL) AND (claimed_at IS NOT NULL) AND (dispatched_at IS NOT NULL))
-    WHEN 'FAILED'::text THEN ((stage = 9) AND (last_error IS NOT NULL))
+    WHEN 'FAILED'::text THEN ((stage = 9) AND (last_error IS NOT NULL) AND (owner IS NULL))
     ELSE false
-END),
-    CONSTRAINT execution_queue_priority_check CHECK (((priority >= 1) AND (priority <= 5)))
+END))
 )
-WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0');
-
-CREATE TABLE forebay.hook (
-    id uuid NOT NULL,
-    workspace_id uuid NOT NULL,
-    workflow_definition_id uuid NOT NULL,
-    rule jsonb NOT NULL,
-    token_hash bytea,
-    token_prefix text,
-    previous_hash bytea,
-    previous_until timestamp with time zone,
-    rotated_at timestamp with time zone,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT hook_check CHECK (((token_hash IS NULL) = (token_prefix IS NULL))),
-    CONSTRAINT hook_check1 CHECK (((previous_hash IS NULL) = (previous_until IS NULL)))
-);
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE forebay.process (
     id uuid NOT NULL,
@@ -3995,7 +4393,7 @@ CREATE TABLE forebay.process (
     version text NOT NULL,
     release integer NOT NULL,
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    heartbeat_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     ended_at timestamp with time zone,
     died boolean DEFAULT false NOT NULL,
     dispatching boolean DEFAULT false NOT NULL,
@@ -4020,6 +4418,17 @@ CREATE TABLE forebay.release (
 CREATE TABLE forebay.retired_execution (
     id uuid NOT NULL
 );
+
+CREATE TABLE forebay.run_request (
+    execution_id uuid NOT NULL,
+    root uuid NOT NULL,
+    engine text NOT NULL,
+    owner uuid,
+    wake_at timestamp with time zone,
+    ends boolean DEFAULT false NOT NULL,
+    CONSTRAINT run_request_check CHECK (((wake_at IS NOT NULL) OR ends))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05');
 
 CREATE TABLE forebay.schedule (
     id uuid NOT NULL,
@@ -4099,6 +4508,22 @@ CREATE TABLE forebay.tier (
     max_backlog integer,
     CONSTRAINT tier_max_backlog_check CHECK ((max_backlog >= 0)),
     CONSTRAINT tier_max_running_check CHECK ((max_running >= 0))
+);
+
+CREATE TABLE forebay.trigger (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    workflow_definition_id uuid NOT NULL,
+    rule jsonb NOT NULL,
+    token_hash bytea,
+    token_prefix text,
+    previous_hash bytea,
+    previous_expires_at timestamp with time zone,
+    rotated_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT trigger_check CHECK (((token_hash IS NULL) = (token_prefix IS NULL))),
+    CONSTRAINT trigger_check1 CHECK (((previous_hash IS NULL) = (previous_expires_at IS NULL)))
 );
 
 CREATE TABLE forebay.webhook (
@@ -4193,61 +4618,6 @@ CREATE TABLE forebay.workflow_definition_version (
     CONSTRAINT workflow_definition_version_timeout_ms_check CHECK ((timeout_ms > 0))
 );
 
-CREATE TABLE forebay.workflow_execution (
-    id uuid NOT NULL,
-    workspace_id uuid NOT NULL,
-    workflow_definition_id uuid NOT NULL,
-    version_id uuid NOT NULL,
-    status text DEFAULT 'PENDING'::text NOT NULL,
-    semantics integer NOT NULL,
-    engine text,
-    engine_run_id text,
-    engine_where text,
-    trigger jsonb DEFAULT '{}'::jsonb NOT NULL,
-    input jsonb,
-    output jsonb,
-    error jsonb,
-    priority smallint DEFAULT 3 NOT NULL,
-    concurrency_key text,
-    idempotency_key text,
-    fingerprint bytea,
-    timeout_ms bigint,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    started_at timestamp with time zone,
-    completed_at timestamp with time zone,
-    duration_ms bigint,
-    deadline_at timestamp with time zone NOT NULL,
-    cancel_requested_at timestamp with time zone,
-    terminate_requested_at timestamp with time zone,
-    owner uuid,
-    owner_epoch bigint DEFAULT 0 NOT NULL,
-    last_seq bigint DEFAULT 0 NOT NULL,
-    wake_at timestamp with time zone,
-    deaths integer DEFAULT 0 NOT NULL,
-    deaths_seq bigint,
-    alone boolean DEFAULT false NOT NULL,
-    parent uuid,
-    root uuid,
-    parent_node text,
-    parent_iteration integer,
-    parent_attempt integer,
-    depth smallint DEFAULT 0 NOT NULL,
-    descendants integer DEFAULT 0 NOT NULL,
-    tree_seq bigint DEFAULT 0 NOT NULL,
-    rerun_of uuid,
-    trace_context text,
-    CONSTRAINT workflow_execution_check CHECK (((idempotency_key IS NULL) = (fingerprint IS NULL))),
-    CONSTRAINT workflow_execution_check1 CHECK (
-CASE status
-    WHEN 'PENDING'::text THEN ((started_at IS NULL) AND (completed_at IS NULL) AND (owner IS NULL))
-    WHEN 'RUNNING'::text THEN ((started_at IS NOT NULL) AND (completed_at IS NULL) AND (engine IS NOT NULL))
-    ELSE ((completed_at IS NOT NULL) AND (owner IS NULL))
-END),
-    CONSTRAINT workflow_execution_parent CHECK ((((parent IS NULL) = (parent_node IS NULL)) AND ((parent IS NULL) = (parent_iteration IS NULL)) AND ((parent IS NULL) = (parent_attempt IS NULL)) AND ((parent IS NULL) = (depth = 0)))),
-    CONSTRAINT workflow_execution_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELED'::text, 'TIMED_OUT'::text])))
-)
-WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05');
-
 ALTER TABLE forebay.workflow_execution_candidate ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME forebay.workflow_execution_candidate_id_seq
     START WITH 1
@@ -4337,23 +4707,25 @@ CREATE VIEW public.workflow_execution_queue AS
  SELECT execution_queue.id,
     execution_queue.workspace_id,
     execution_queue.workflow_definition_id,
-    execution_queue.execution_id,
-    execution_queue.claim_id,
-    execution_queue.claimed_by,
-    execution_queue.created_at,
-    execution_queue.available_at,
-    execution_queue.claimed_at,
-    execution_queue.dispatched_at,
+    execution_queue.id AS execution_id,
+    execution_queue.status,
+    execution_queue.stage,
+    execution_queue.shard,
+    execution_queue.priority,
     execution_queue.rank,
     execution_queue.attempt_count,
     execution_queue.takeover_count,
-    execution_queue.priority,
-    execution_queue.stage,
-    execution_queue.shard,
-    execution_queue.gated,
-    execution_queue.in_doubt,
-    execution_queue.status,
+    execution_queue.created_at,
+    execution_queue.available_at,
+    execution_queue.deadline_at,
+    execution_queue.claim_id,
+    execution_queue.claimed_by,
+    execution_queue.claimed_at,
+    execution_queue.dispatched_at,
+    execution_queue.owner,
     execution_queue.concurrency_key,
+    execution_queue.limited,
+    execution_queue.in_doubt,
     execution_queue.last_error
    FROM forebay.execution_queue;
 
@@ -4369,11 +4741,11 @@ ALTER TABLE ONLY forebay.api_key
 ALTER TABLE ONLY forebay.backlog
     ADD CONSTRAINT backlog_pkey PRIMARY KEY (workspace_id);
 
-ALTER TABLE ONLY forebay.change_log_kept
-    ADD CONSTRAINT change_log_kept_pkey PRIMARY KEY (one);
-
 ALTER TABLE ONLY forebay.change_log
     ADD CONSTRAINT change_log_pkey PRIMARY KEY (xid, seq);
+
+ALTER TABLE ONLY forebay.change_log_pruned
+    ADD CONSTRAINT change_log_pruned_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY forebay.event_binding
     ADD CONSTRAINT event_binding_pkey PRIMARY KEY (id);
@@ -4381,20 +4753,11 @@ ALTER TABLE ONLY forebay.event_binding
 ALTER TABLE ONLY forebay.event_secret
     ADD CONSTRAINT event_secret_pkey PRIMARY KEY (one);
 
+ALTER TABLE ONLY forebay.execution_outcome
+    ADD CONSTRAINT execution_outcome_pkey PRIMARY KEY (workspace_id, status, execution_id);
+
 ALTER TABLE ONLY forebay.execution_queue
     ADD CONSTRAINT execution_queue_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY forebay.hook
-    ADD CONSTRAINT hook_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY forebay.hook
-    ADD CONSTRAINT hook_previous_hash_key UNIQUE (previous_hash);
-
-ALTER TABLE ONLY forebay.hook
-    ADD CONSTRAINT hook_token_hash_key UNIQUE (token_hash);
-
-ALTER TABLE ONLY forebay.hook
-    ADD CONSTRAINT hook_workflow_definition_id_key UNIQUE (workflow_definition_id);
 
 ALTER TABLE ONLY forebay.process
     ADD CONSTRAINT process_pkey PRIMARY KEY (id);
@@ -4407,6 +4770,9 @@ ALTER TABLE ONLY forebay.release
 
 ALTER TABLE ONLY forebay.retired_execution
     ADD CONSTRAINT retired_execution_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.run_request
+    ADD CONSTRAINT run_request_pkey PRIMARY KEY (execution_id);
 
 ALTER TABLE ONLY forebay.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (id);
@@ -4422,6 +4788,18 @@ ALTER TABLE ONLY forebay.shard_owner
 
 ALTER TABLE ONLY forebay.tier
     ADD CONSTRAINT tier_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY forebay.trigger
+    ADD CONSTRAINT trigger_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.trigger
+    ADD CONSTRAINT trigger_previous_hash_key UNIQUE (previous_hash);
+
+ALTER TABLE ONLY forebay.trigger
+    ADD CONSTRAINT trigger_token_hash_key UNIQUE (token_hash);
+
+ALTER TABLE ONLY forebay.trigger
+    ADD CONSTRAINT trigger_workflow_definition_id_key UNIQUE (workflow_definition_id);
 
 ALTER TABLE ONLY forebay.webhook_delivery
     ADD CONSTRAINT webhook_delivery_pkey PRIMARY KEY (id);
@@ -4444,12 +4822,6 @@ ALTER TABLE ONLY forebay.workflow_definition_version
 ALTER TABLE ONLY forebay.workflow_definition_version
     ADD CONSTRAINT workflow_definition_version_workflow_definition_id_number_key UNIQUE (workflow_definition_id, number);
 
-ALTER TABLE ONLY forebay.workflow_execution_ask
-    ADD CONSTRAINT workflow_execution_ask_id_key UNIQUE (id);
-
-ALTER TABLE ONLY forebay.workflow_execution_ask
-    ADD CONSTRAINT workflow_execution_ask_pkey PRIMARY KEY (execution_id, node, iteration);
-
 ALTER TABLE ONLY forebay.workflow_execution_candidate
     ADD CONSTRAINT workflow_execution_candidate_pkey PRIMARY KEY (id);
 
@@ -4461,6 +4833,12 @@ ALTER TABLE ONLY forebay.workflow_execution
 
 ALTER TABLE ONLY forebay.workflow_execution_token
     ADD CONSTRAINT workflow_execution_token_pkey PRIMARY KEY (hash);
+
+ALTER TABLE ONLY forebay.workflow_execution_wait
+    ADD CONSTRAINT workflow_execution_wait_id_key UNIQUE (id);
+
+ALTER TABLE ONLY forebay.workflow_execution_wait
+    ADD CONSTRAINT workflow_execution_wait_pkey PRIMARY KEY (execution_id, node, iteration);
 
 ALTER TABLE ONLY forebay.workflow_queue_job
     ADD CONSTRAINT workflow_queue_job_pkey PRIMARY KEY (id);
@@ -4501,7 +4879,17 @@ CREATE INDEX event_binding_of_workspace ON forebay.event_binding USING btree (wo
 
 CREATE UNIQUE INDEX event_binding_type ON forebay.event_binding USING btree (event_type, workspace_id) NULLS NOT DISTINCT;
 
+CREATE INDEX execution_outcome_of_all ON forebay.execution_outcome USING btree (status, execution_id);
+
 CREATE INDEX execution_queue_claimed ON forebay.execution_queue USING btree (shard, id) WHERE (status = 'CLAIMED'::text);
+
+CREATE INDEX execution_queue_dead_letter ON forebay.execution_queue USING btree (id) WHERE (stage = 9);
+
+CREATE INDEX execution_queue_dead_letter_by_definition ON forebay.execution_queue USING btree (workflow_definition_id, id) WHERE (stage = 9);
+
+CREATE INDEX execution_queue_dead_letter_by_workspace ON forebay.execution_queue USING btree (workspace_id, id) WHERE (stage = 9);
+
+CREATE INDEX execution_queue_deadline ON forebay.execution_queue USING btree (deadline_at) WHERE ((owner IS NULL) AND (stage < 9));
 
 CREATE INDEX execution_queue_definition ON forebay.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
 
@@ -4509,25 +4897,23 @@ CREATE INDEX execution_queue_delayed ON forebay.execution_queue USING btree (sha
 
 CREATE INDEX execution_queue_due ON forebay.execution_queue USING btree (available_at) WHERE (stage = 1);
 
-CREATE INDEX execution_queue_gated ON forebay.execution_queue USING btree (workspace_id, workflow_definition_id) WHERE (gated AND (stage = ANY (ARRAY[0, 5])));
-
 CREATE INDEX execution_queue_key ON forebay.execution_queue USING btree (shard, workspace_id, workflow_definition_id, concurrency_key, rank, id) WHERE (stage = 2);
 
 CREATE INDEX execution_queue_keyed ON forebay.execution_queue USING btree (workspace_id, workflow_definition_id, concurrency_key) WHERE ((concurrency_key IS NOT NULL) AND (stage = ANY (ARRAY[0, 3, 5])));
 
-CREATE INDEX execution_queue_letter ON forebay.execution_queue USING btree (id) WHERE (stage = 9);
+CREATE INDEX execution_queue_limited ON forebay.execution_queue USING btree (workspace_id, workflow_definition_id) WHERE (limited AND (stage = ANY (ARRAY[0, 5])));
 
-CREATE INDEX execution_queue_letter_by_definition ON forebay.execution_queue USING btree (workflow_definition_id, id) WHERE (stage = 9);
-
-CREATE INDEX execution_queue_letter_by_workspace ON forebay.execution_queue USING btree (workspace_id, id) WHERE (stage = 9);
+CREATE INDEX execution_queue_owned ON forebay.execution_queue USING btree (owner, id) WHERE (stage = 5);
 
 CREATE INDEX execution_queue_ready ON forebay.execution_queue USING btree (shard, workspace_id, rank, id) WHERE (stage = 0);
 
 CREATE INDEX execution_queue_slot ON forebay.execution_queue USING btree (shard, workspace_id) WHERE (stage = 5);
 
-CREATE INDEX execution_queue_slot_in_order ON forebay.execution_queue USING btree (id) WHERE (stage = 5);
+CREATE INDEX run_request_below ON forebay.run_request USING btree (root) WHERE (execution_id <> root);
 
-CREATE INDEX hook_of_workspace ON forebay.hook USING btree (workspace_id, id);
+CREATE INDEX run_request_due ON forebay.run_request USING btree (engine, wake_at) WHERE (wake_at IS NOT NULL);
+
+CREATE INDEX run_request_of_owner ON forebay.run_request USING btree (owner) WHERE (owner IS NOT NULL);
 
 CREATE INDEX schedule_buffered ON forebay.schedule USING btree (id) WHERE ((status = 'ACTIVE'::text) AND (buffered_at IS NOT NULL));
 
@@ -4544,6 +4930,8 @@ CREATE INDEX schedule_of_workspace ON forebay.schedule USING btree (workspace_id
 CREATE INDEX schedule_tick_started ON forebay.schedule_tick USING btree (schedule_id, tick_at) WHERE (status = 'STARTED'::text);
 
 CREATE INDEX secret_of_key ON forebay.secret USING btree (key_id);
+
+CREATE INDEX trigger_of_workspace ON forebay.trigger USING btree (workspace_id, id);
 
 CREATE INDEX webhook_delivery_created ON forebay.webhook_delivery USING btree (created_at);
 
@@ -4567,55 +4955,43 @@ CREATE INDEX workflow_definition_clearing ON forebay.workflow_definition USING b
 
 CREATE UNIQUE INDEX workflow_definition_living_name ON forebay.workflow_definition USING btree (workspace_id, name) WHERE (deleted_at IS NULL);
 
-CREATE INDEX workflow_execution_ask_event ON forebay.workflow_execution_ask USING btree (workspace_id, event_type, id) WHERE ((status = 'OPEN'::text) AND (event_type IS NOT NULL));
+CREATE INDEX workflow_execution_below ON forebay.workflow_execution USING btree (root) WHERE (depth > 0);
 
-CREATE INDEX workflow_execution_ask_expiry ON forebay.workflow_execution_ask USING btree (expires_at) WHERE ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text])) AND (expires_at IS NOT NULL));
-
-CREATE INDEX workflow_execution_ask_lease ON forebay.workflow_execution_ask USING btree (lease_until) WHERE (status = 'CLAIMED'::text);
-
-CREATE INDEX workflow_execution_ask_look ON forebay.workflow_execution_ask USING btree (look_xid) WHERE look;
-
-CREATE INDEX workflow_execution_ask_news ON forebay.workflow_execution_ask USING btree (holder) WHERE ((seen_at IS NULL) AND (status = ANY (ARRAY['ANSWERED'::text, 'EXPIRED'::text])));
-
-CREATE INDEX workflow_execution_ask_offer ON forebay.workflow_execution_ask USING btree (queue, workspace_id, opened_at, id) WHERE ((status = 'OPEN'::text) AND (kind = 'TASK'::text));
-
-CREATE INDEX workflow_execution_ask_open ON forebay.workflow_execution_ask USING btree (holder, expires_at) WHERE (status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text]));
-
-CREATE INDEX workflow_execution_ask_task ON forebay.workflow_execution_ask USING btree (id) WHERE (kind = 'TASK'::text);
-
-CREATE INDEX workflow_execution_ask_task_of ON forebay.workflow_execution_ask USING btree (workspace_id, id) WHERE (kind = 'TASK'::text);
-
-CREATE INDEX workflow_execution_called ON forebay.workflow_execution USING btree (owner) WHERE ((wake_at IS NOT NULL) AND (owner IS NOT NULL));
-
-CREATE INDEX workflow_execution_canceling ON forebay.workflow_execution USING btree (owner) WHERE ((cancel_requested_at IS NOT NULL) AND (completed_at IS NULL));
+CREATE INDEX workflow_execution_candidate_claimed ON forebay.workflow_execution_candidate USING btree (claimed_by) WHERE (claimed_by IS NOT NULL);
 
 CREATE INDEX workflow_execution_candidate_of ON forebay.workflow_execution_candidate USING btree (execution_id) WHERE (execution_id IS NOT NULL);
-
-CREATE INDEX workflow_execution_candidate_taken ON forebay.workflow_execution_candidate USING btree (taken_by) WHERE (taken_by IS NOT NULL);
 
 CREATE INDEX workflow_execution_candidate_turn ON forebay.workflow_execution_candidate USING btree (workspace_id, id);
 
 CREATE UNIQUE INDEX workflow_execution_child ON forebay.workflow_execution USING btree (parent, parent_node, parent_iteration, parent_attempt) WHERE (parent IS NOT NULL);
 
-CREATE INDEX workflow_execution_deadline ON forebay.workflow_execution USING btree (deadline_at) WHERE ((completed_at IS NULL) AND (owner IS NULL) AND (parent IS NULL));
-
 CREATE UNIQUE INDEX workflow_execution_idempotency ON forebay.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
-CREATE INDEX workflow_execution_of_all ON forebay.workflow_execution USING btree (status COLLATE "C", created_at, id) WHERE (depth < 1);
+CREATE INDEX workflow_execution_of_all ON forebay.workflow_execution USING btree (id) WHERE (depth = 0);
 
-CREATE INDEX workflow_execution_of_definition ON forebay.workflow_execution USING btree (workflow_definition_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
+CREATE INDEX workflow_execution_of_definition ON forebay.workflow_execution USING btree (workflow_definition_id, id) WHERE (depth = 0);
 
-CREATE INDEX workflow_execution_of_workspace ON forebay.workflow_execution USING btree (workspace_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
-
-CREATE INDEX workflow_execution_open_child ON forebay.workflow_execution USING btree (parent) WHERE ((parent IS NOT NULL) AND (completed_at IS NULL));
-
-CREATE INDEX workflow_execution_owned ON forebay.workflow_execution USING btree (engine, owner) WHERE (owner IS NOT NULL);
-
-CREATE INDEX workflow_execution_root ON forebay.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
+CREATE INDEX workflow_execution_of_workspace ON forebay.workflow_execution USING btree (workspace_id, id) WHERE (depth = 0);
 
 CREATE INDEX workflow_execution_token_of ON forebay.workflow_execution_token USING btree (execution_id, node, iteration);
 
-CREATE INDEX workflow_execution_wake ON forebay.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
+CREATE INDEX workflow_execution_wait_event ON forebay.workflow_execution_wait USING btree (workspace_id, event_type, id) WHERE ((status = 'OPEN'::text) AND (event_type IS NOT NULL));
+
+CREATE INDEX workflow_execution_wait_expiry ON forebay.workflow_execution_wait USING btree (expires_at) WHERE ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text])) AND (expires_at IS NOT NULL));
+
+CREATE INDEX workflow_execution_wait_lease ON forebay.workflow_execution_wait USING btree (lease_until) WHERE (status = 'CLAIMED'::text);
+
+CREATE INDEX workflow_execution_wait_offer ON forebay.workflow_execution_wait USING btree (queue, workspace_id, opened_at, id) WHERE ((status = 'OPEN'::text) AND (kind = 'TASK'::text));
+
+CREATE INDEX workflow_execution_wait_open ON forebay.workflow_execution_wait USING btree (holder, expires_at) WHERE (status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text]));
+
+CREATE INDEX workflow_execution_wait_recheck ON forebay.workflow_execution_wait USING btree (recheck_xid) WHERE recheck;
+
+CREATE INDEX workflow_execution_wait_task ON forebay.workflow_execution_wait USING btree (id) WHERE (kind = 'TASK'::text);
+
+CREATE INDEX workflow_execution_wait_task_of ON forebay.workflow_execution_wait USING btree (workspace_id, id) WHERE (kind = 'TASK'::text);
+
+CREATE INDEX workflow_execution_wait_unread ON forebay.workflow_execution_wait USING btree (holder) WHERE ((read_at IS NULL) AND (status = ANY (ARRAY['ANSWERED'::text, 'EXPIRED'::text])));
 
 CREATE INDEX workflow_queue_job_claim ON forebay.workflow_queue_job USING btree (claim_id) WHERE (claim_id IS NOT NULL);
 
@@ -4631,11 +5007,11 @@ CREATE INDEX workflow_queue_job_of_workspace ON forebay.workflow_queue_job USING
 
 CREATE INDEX workflow_queue_job_of_workspace_type ON forebay.workflow_queue_job USING btree (workspace_id, event_type, pending_since, id) WHERE (pending_since IS NOT NULL);
 
-CREATE INDEX workflow_queue_job_ours ON forebay.workflow_queue_job USING btree (id) WHERE (held = 'ours'::text);
-
 CREATE INDEX workflow_queue_job_pending ON forebay.workflow_queue_job USING btree (pending_since, id) WHERE (pending_since IS NOT NULL);
 
 CREATE INDEX workflow_queue_job_pending_of ON forebay.workflow_queue_job USING btree (workspace_id, pending_since, id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_projector ON forebay.workflow_queue_job USING btree (id) WHERE (claimed_via = 'projector'::text);
 
 CREATE INDEX workflow_queue_job_retry ON forebay.workflow_queue_job USING btree (retry_from) WHERE (retry_from IS NOT NULL);
 
@@ -4645,15 +5021,15 @@ CREATE INDEX domain_events_by_type ON public.domain_events USING btree (event_ty
 
 CREATE INDEX domain_events_by_workspace ON public.domain_events USING btree (workspace_id, sequence);
 
+CREATE INDEX domain_events_failed ON public.domain_events USING btree (sequence) WHERE (processing_error IS NOT NULL);
+
+CREATE INDEX domain_events_failed_of_workspace ON public.domain_events USING btree (workspace_id, sequence) WHERE (processing_error IS NOT NULL);
+
 CREATE INDEX domain_events_of_type ON public.domain_events USING btree (workspace_id, event_type, created_at, sequence) WHERE (stream_type <> 'workflow_queue'::text);
 
 CREATE INDEX domain_events_of_workspace_type ON public.domain_events USING btree (workspace_id, event_type, sequence);
 
 CREATE INDEX domain_events_to_fold ON public.domain_events USING btree (processing_failed_at) WHERE ("left"(processing_error, 2) = ANY (ARRAY['08'::text, '25'::text, '40'::text, '53'::text, '55'::text, '57'::text, '58'::text]));
-
-CREATE INDEX domain_events_trouble ON public.domain_events USING btree (sequence) WHERE (processing_error IS NOT NULL);
-
-CREATE INDEX domain_events_trouble_of_workspace ON public.domain_events USING btree (workspace_id, sequence) WHERE (processing_error IS NOT NULL);
 
 CREATE INDEX workflow_queue_projection_created ON public.workflow_queue_projection USING btree (created_at);
 
@@ -4663,29 +5039,29 @@ CREATE INDEX workflow_queue_projection_status ON public.workflow_queue_projectio
 
 CREATE INDEX workflow_queue_projection_stream ON public.workflow_queue_projection USING btree (stream_id, created_at);
 
-CREATE TRIGGER fence BEFORE UPDATE OF max_running ON forebay.tier FOR EACH ROW EXECUTE FUNCTION forebay.fence();
+CREATE TRIGGER lock_limit_change BEFORE UPDATE OF max_running ON forebay.tier FOR EACH ROW EXECUTE FUNCTION forebay.lock_limit_change();
 
-CREATE TRIGGER fence BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at ON forebay.workflow_definition FOR EACH ROW EXECUTE FUNCTION forebay.fence();
+CREATE TRIGGER lock_limit_change BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at ON forebay.workflow_definition FOR EACH ROW EXECUTE FUNCTION forebay.lock_limit_change();
 
-CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON forebay.workspace FOR EACH ROW EXECUTE FUNCTION forebay.fence();
+CREATE TRIGGER lock_limit_change BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON forebay.workspace FOR EACH ROW EXECUTE FUNCTION forebay.lock_limit_change();
 
-CREATE TRIGGER forebay_bound BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.event_bound();
+CREATE TRIGGER forebay_bound BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.set_event_bound();
+
+CREATE TRIGGER forebay_changed AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.job_changed();
 
 CREATE TRIGGER forebay_facts BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type = 'workflow_queue'::text)) EXECUTE FUNCTION forebay.fact_guard();
 
-CREATE TRIGGER forebay_fold AFTER INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.event_added();
+CREATE TRIGGER forebay_fold AFTER INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.fold_new_event();
 
 CREATE TRIGGER forebay_guard BEFORE DELETE OR UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata, created_at ON public.domain_events FOR EACH ROW EXECUTE FUNCTION forebay.event_guard();
 
 CREATE TRIGGER forebay_guard BEFORE INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.job_guard();
 
-CREATE TRIGGER forebay_moved AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.job_moved();
+CREATE TRIGGER forebay_match AFTER INSERT ON public.domain_events FOR EACH ROW WHEN (((new.stream_type <> 'workflow_queue'::text) AND (new.workspace_id IS NOT NULL))) EXECUTE FUNCTION forebay.add_event_candidate();
 
 CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.domain_events FOR EACH STATEMENT EXECUTE FUNCTION forebay.event_guard();
 
 CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.workflow_queue_projection FOR EACH STATEMENT EXECUTE FUNCTION forebay.job_truncate();
-
-CREATE TRIGGER forebay_waited AFTER INSERT ON public.domain_events FOR EACH ROW WHEN (((new.stream_type <> 'workflow_queue'::text) AND (new.workspace_id IS NOT NULL))) EXECUTE FUNCTION forebay.event_waited();
 
 CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.log_projection();
 
@@ -4698,12 +5074,6 @@ ALTER TABLE ONLY forebay.event_binding
 ALTER TABLE ONLY forebay.event_binding
     ADD CONSTRAINT event_binding_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
 
-ALTER TABLE ONLY forebay.hook
-    ADD CONSTRAINT hook_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES forebay.workflow_definition(id);
-
-ALTER TABLE ONLY forebay.hook
-    ADD CONSTRAINT hook_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
-
 ALTER TABLE ONLY forebay.schedule_tick
     ADD CONSTRAINT schedule_tick_schedule_id_fkey FOREIGN KEY (schedule_id) REFERENCES forebay.schedule(id) ON DELETE CASCADE;
 
@@ -4715,6 +5085,12 @@ ALTER TABLE ONLY forebay.schedule
 
 ALTER TABLE ONLY forebay.secret
     ADD CONSTRAINT secret_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
+
+ALTER TABLE ONLY forebay.trigger
+    ADD CONSTRAINT trigger_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES forebay.workflow_definition(id);
+
+ALTER TABLE ONLY forebay.trigger
+    ADD CONSTRAINT trigger_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
 
 ALTER TABLE ONLY forebay.webhook_secret
     ADD CONSTRAINT webhook_secret_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES forebay.webhook(id) ON DELETE CASCADE;

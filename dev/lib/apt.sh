@@ -1,6 +1,6 @@
 # Debian's packages. To be sourced.
 #
-#   apt_install NAME…   installs packages where there is apt-get and the right to use it
+#   apt_install NAME…   installs packages, if apt-get exists and this user may use it
 # shellcheck shell=bash
 
 apt_install() {
@@ -9,6 +9,6 @@ apt_install() {
     if ((EUID != 0)) && command -v sudo >/dev/null; then
         apt=(sudo "${apt[@]}")
     fi
-    # Output is for people: ours may be read by a program.
+    # To standard error: a program may read our standard output.
     "${apt[@]}" update >&2 && "${apt[@]}" install -y "$@" >&2
 }

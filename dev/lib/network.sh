@@ -1,6 +1,6 @@
-# Networks of a test's own. To be sourced.
+# Private networks for tests. To be sourced.
 #
-#   ensure_networks   installs what makes one; where the system permits none, says so and leaves those tests out
+#   ensure_networks   installs what creates one; if the system permits none, prints a warning and skips those tests
 # shellcheck shell=bash
 # shellcheck source=dev/lib/apt.sh
 source "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
@@ -10,7 +10,8 @@ ensure_networks() {
     local -a enter=(unshare --net --mount)
     ((EUID == 0)) || enter=(unshare --user --map-root-user --net --mount)
     if ! "${enter[@]}" ip link set lo up 2>/dev/null; then
-        echo "WARNING: this system permits no network of a test's own: that forbidden addresses are never reached is NOT shown here" >&2
+        echo "WARNING: this system permits no private network for tests, so these tests are SKIPPED:" \
+            "forbidden addresses are never reached" >&2
         export FOREBAY_TEST_WITHOUT_NETWORKS=1
     fi
 }

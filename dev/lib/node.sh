@@ -1,7 +1,7 @@
 # Node, and the packages from npm that tests drive the service with. To be sourced.
 #
-#   ensure_node       installs Node and npm where they are missing and it can
-#   npm_install_locked FROM TO   installs the packages that FROM/package-lock.json names into TO, unless they are there,
+#   ensure_node       installs Node and npm if they are missing and it can
+#   npm_install_locked FROM TO   installs the packages of FROM/package-lock.json into TO, unless they are already there,
 #                     without running their scripts
 #   test_node_start   installs the locked packages below target/, once, without running their scripts, and exports
 #                     FOREBAY_TEST_NPM, where they are
@@ -16,7 +16,7 @@ ensure_node() {
     fi
     apt_install nodejs npm || true
     if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
-        echo "install Node 20 or later with npm" >&2
+        echo "Node 20 or later with npm is missing: install it" >&2
         return 1
     fi
 }

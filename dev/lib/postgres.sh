@@ -1,10 +1,11 @@
 # PostgreSQL for development: find or install it, and run a throwaway cluster for tests. To be sourced.
 #
 #   ensure_postgres      sets PG_BIN to the directory of initdb and postgres; installs them if it can
-#   test_cluster_start   starts a private cluster and exports FOREBAY_TEST_DATABASE_URL
-#   test_cluster_stop    stops and removes it; harmless if there is none
+#   test_cluster_start   starts a private cluster and exports FOREBAY_TEST_DATABASE_URL, and FOREBAY_TEST_SHARED: a
+#                        directory for a server that tests share, which the first of them starts there
+#   test_cluster_stop    stops and removes both; harmless if there is none
 #
-# Each may be called twice. The caller arranges the end: trap test_cluster_stop EXIT
+# Each may be called twice. The caller stops the cluster: trap test_cluster_stop EXIT
 # shellcheck shell=bash
 
 # shellcheck source=dev/lib/apt.sh
@@ -18,7 +19,8 @@ ensure_postgres() {
     if apt_install postgresql && find_postgres; then
         return
     fi
-    echo "install PostgreSQL 15 or later (Debian: apt-get install postgresql), or pass --database-url" >&2
+    echo "PostgreSQL is missing: install version 15 or later (Debian: apt-get install postgresql)," \
+        "or pass --database-url" >&2
     return 1
 }
 
@@ -29,7 +31,7 @@ test_cluster_start() {
     ensure_postgres || return
     remove_abandoned_test_clusters
     local dir
-    # Under /tmp: a socket's path is short, and the server's user can enter.
+    # Under /tmp, so that the socket's path is short and the server's user can access it.
     dir=$(mktemp -d "/tmp/forebay-test-$$-XXXXXXXX") || return
     if ((EUID == 0)); then
         chown postgres: "$dir" || return
@@ -45,7 +47,7 @@ test_cluster_start() {
         test_cluster_stop
         return 1
     fi
-    export FOREBAY_TEST_DATABASE_URL="postgresql:///postgres?host=$dir&user=forebay"
+    export FOREBAY_TEST_DATABASE_URL="postgresql:///postgres?host=$dir&user=forebay" FOREBAY_TEST_SHARED=$dir/shared
 }
 
 test_cluster_stop() {
@@ -53,16 +55,23 @@ test_cluster_stop() {
         return
     fi
     remove_test_cluster "$TEST_CLUSTER_DIR"
-    unset TEST_CLUSTER_DIR FOREBAY_TEST_DATABASE_URL
+    unset TEST_CLUSTER_DIR FOREBAY_TEST_DATABASE_URL FOREBAY_TEST_SHARED
 }
 
 remove_test_cluster() {
-    # Nothing in it is worth a checkpoint; that it has no server is no failure.
+    local pid
+    # What tests left running: crates/app/tests/it/support/shared.rs writes the file.
+    while IFS= read -r pid; do
+        if [[ $(ps -o comm= -p "$pid" 2>/dev/null) == forebay ]]; then
+            kill -9 "$pid" 2>/dev/null || true
+        fi
+    done < <(cat "$1/shared/pids" 2>/dev/null)
+    # Its data needs no checkpoint. A missing server is not a failure.
     run_as_server "$PG_BIN/pg_ctl" -D "$1/pg" -w -s -m immediate stop >/dev/null 2>&1 || true
     rm -rf -- "$1"
 }
 
-# Those whose caller, named in the directory's name, was killed before it could stop them.
+# Clusters whose caller (its pid is in the directory's name) was killed before it could stop them.
 remove_abandoned_test_clusters() {
     local dir pid user=postgres
     if ((EUID != 0)); then
@@ -77,8 +86,8 @@ remove_abandoned_test_clusters() {
     done < <(find /tmp -maxdepth 1 -type d -name 'forebay-test-[0-9]*-*' -user "$user" 2>/dev/null)
 }
 
-# Looks where the server looks too (store::embedded): FOREBAY_PG_BIN alone if set, else the newest of
-# PATH and the places packages use. Keeps what an earlier call found.
+# Searches the same places as the service: only FOREBAY_PG_BIN if set, else the newest in PATH and in the usual package
+# directories. Keeps the result of an earlier call.
 find_postgres() {
     if [[ -n ${PG_BIN:-} && -x $PG_BIN/initdb ]]; then
         return
@@ -105,8 +114,8 @@ find_postgres() {
     [[ -n $PG_BIN ]]
 }
 
-# PostgreSQL refuses to run as root. The directory is one that the server's user may read, and the
-# environment one that does not change the server (PGPORT, PGOPTIONS, PGDATA).
+# PostgreSQL refuses to run as root. Runs in a directory that the server's user may read, without the environment
+# variables that change the server (PGPORT, PGOPTIONS, PGDATA).
 run_as_server() {
     local -a prefix=(env -i PATH="$PATH" LC_ALL=C)
     if ((EUID == 0)); then

@@ -1,6 +1,6 @@
-# Python's tools, each in a directory of its own: no package of the system or of the user changes. To be sourced.
+# Python tools, each in its own directory, so that no package of the system or the user changes. To be sourced.
 #
-#   make_venv DIR   makes DIR a place for packages; Debian keeps what makes one in a package apart, installed if it can be
+#   make_venv DIR   creates a virtual environment in DIR; installs Debian's package for that if it is missing and it can
 # shellcheck shell=bash
 
 # shellcheck source=dev/lib/apt.sh

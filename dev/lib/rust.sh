@@ -8,13 +8,13 @@
 # shellcheck shell=bash
 
 ensure_cargo() {
-    # An installed cargo that this shell does not know of: rustup's profile is read by login shells only.
+    # cargo may be installed but not on PATH, because only login shells read rustup's profile.
     local bin=${CARGO_HOME:-$HOME/.cargo}/bin
     if [[ :$PATH: != *:$bin:* ]]; then
         PATH=$PATH:$bin
     fi
     if ! command -v cargo >/dev/null; then
-        echo "install Rust first: https://rustup.rs" >&2
+        echo "cargo is missing: install Rust from https://rustup.rs" >&2
         return 1
     fi
 }
@@ -34,7 +34,7 @@ ensure_nextest() {
     ensure_cargo || return
     if ! cargo nextest --version >/dev/null 2>&1; then
         echo "installing cargo-nextest, once…" >&2
-        # Without its self-update, which is most of what there is to build.
+        # Without its self-update, which takes most of the build time.
         cargo install --locked cargo-nextest --no-default-features --features default-no-update || return
     fi
 }

@@ -1,7 +1,7 @@
 # Steps of a longer script: a header each, how long it took, and a clear last line. To be sourced.
 #
 #   step NAME COMMAND…   runs a step; a failing one ends the script
-#   steps_done           says that all went well
+#   steps_done           prints that all steps succeeded
 #
 # shellcheck shell=bash
 
@@ -26,7 +26,7 @@ steps_done() {
 steps_ended() {
     local code=$?
     if [[ -n $STEP ]]; then
-        # On stdout like the headers: the last line of a log that keeps only that says what happened.
+        # On stdout like the headers, so that the last line of a log of stdout says what happened.
         printf '\n%s: FAILED at "%s" after %s\n' "$(script_name)" "$STEP" "$(duration "$SECONDS")"
     fi
     exit "$code"

@@ -3,12 +3,12 @@
 #   ensure_temporal       sets TEMPORAL_BIN to the program; installs it if it can
 #   test_temporal_start   starts a private server and exports FOREBAY_TEST_TEMPORAL, its address, and
 #                         FOREBAY_TEST_TEMPORAL_BIN; does not wait for it. With FOREBAY_TEST_TEMPORAL_STOCK=1 the
-#                         server is as it is shipped: no search attribute, no setting of ours
-#   test_temporal_python  installs Temporal's package for Python below target/, once, and exports FOREBAY_TEST_TEMPORAL_PYTHON, a
-#                         Python that has it: what serves activities of a user's own in tests
+#                         server has its defaults: no search attributes and none of our settings
+#   test_temporal_python  installs Temporal's package for Python below target/, once, and exports
+#                         FOREBAY_TEST_TEMPORAL_PYTHON, a Python with that package: tests use it as a user's worker
 #   test_temporal_stop    stops and removes it; harmless if there is none
 #
-# Each may be called twice. The caller arranges the end: trap test_temporal_stop EXIT
+# Each may be called twice. The caller stops the server: trap test_temporal_stop EXIT
 # shellcheck shell=bash
 
 # shellcheck source=dev/lib/python.sh
@@ -26,21 +26,24 @@ ensure_temporal() {
             return
         fi
     fi
-    echo "install Temporal's command line (https://docs.temporal.io/cli), or set FOREBAY_TEMPORAL_BIN to where it is" >&2
+    echo "Temporal's command line is missing: install it (https://docs.temporal.io/cli)," \
+        "or set FOREBAY_TEMPORAL_BIN to its path" >&2
     return 1
 }
 
-# Looks where `forebay dev` looks too: FOREBAY_TEMPORAL_BIN alone if set, else PATH and where ensure_temporal puts it.
+# Searches the same places as `forebay dev`: only FOREBAY_TEMPORAL_BIN if set, else PATH and the directory of
+# ensure_temporal.
 find_temporal() {
     if [[ -n ${FOREBAY_TEMPORAL_BIN:-} ]]; then
         TEMPORAL_BIN=$FOREBAY_TEMPORAL_BIN
     else
-        TEMPORAL_BIN=$(command -v temporal || echo "${XDG_DATA_HOME:-$HOME/.local/share}/forebay-dev/temporal/bin/temporal")
+        local shared=${XDG_DATA_HOME:-$HOME/.local/share}/forebay-dev
+        TEMPORAL_BIN=$(command -v temporal || echo "$shared/temporal/bin/temporal")
     fi
     [[ -x $TEMPORAL_BIN ]]
 }
 
-# Timers to the millisecond, short polls and one partition: what tests wait for is Forebay, not the server.
+# Precise timers, short polls and one partition, so that tests wait for Forebay and not for the server.
 test_temporal_start() {
     if [[ -n ${TEST_TEMPORAL_DIR:-} ]]; then
         return
@@ -88,13 +91,13 @@ test_temporal_stop() {
 remove_test_server() {
     local pid
     if pid=$(cat "$1/pid" 2>/dev/null) && [[ $(ps -o comm= -p "$pid" 2>/dev/null) == temporal* ]]; then
-        # Nothing in it is worth saving.
+        # It has no data worth saving.
         kill -9 "$pid" 2>/dev/null || true
     fi
     rm -rf -- "$1"
 }
 
-# Those whose caller, named in the directory's name, was killed before it could stop them.
+# Servers whose caller (its pid is in the directory's name) was killed before it could stop them.
 remove_abandoned_test_servers() {
     local dir pid
     while IFS= read -r dir; do

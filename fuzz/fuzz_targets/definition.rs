@@ -1,4 +1,4 @@
-//! Whatever JSON comes as a workflow: every problem is told, or there is a plan that is the same the next time.
+//! Whatever JSON comes as a workflow: every problem is reported, or there is a plan that is the same the next time.
 
 #![no_main]
 

@@ -12,23 +12,23 @@ use crate::measure::world::{Backlog, READY, World};
 pub(super) enum Case {
     /// Nothing else waits.
     Empty,
-    /// One full workspace of the same shard, with so many waiting.
+    /// One full workspace of the same shard, with this many items waiting.
     Waiting(i64),
-    /// So many full workspaces of the same shard, ten waiting in each.
+    /// This many full workspaces of the same shard, with ten items waiting in each.
     Full(i64),
-    /// So many delayed until tomorrow in the measured workspace.
+    /// This many items in the measured workspace, delayed until tomorrow.
     Delayed(i64),
-    /// So many of the measured workspace behind one key that is taken.
+    /// This many items of the measured workspace, all blocked by one key that is in use.
     Key(i64),
-    /// So many of the measured workspace spread over ten thousand keys, all taken.
+    /// This many items of the measured workspace, spread over ten thousand keys that are all in use.
     Keys(i64),
-    /// So many already due in a neighbour that is full: to be ripened.
+    /// This many items of a full neighbor that are already due and still have to be promoted.
     Due(i64),
-    /// So many ready in the measured workspace, of a definition that is about to be paused.
+    /// This many ready items in the measured workspace, of a definition that is about to be paused.
     Pausing(i64),
 }
 
-/// Cases that stand still, in the order of the table.
+/// The cases that do not change, in the order of the table.
 pub(super) fn standing(scale: Scale) -> Vec<(&'static str, Case)> {
     let million = scale.million();
     vec![
@@ -68,7 +68,7 @@ impl Case {
                 world.load(&[measured], Backlog { running: 1, waiting: count, stage: 2, key: "'k'", ..READY }).await?;
             }
             Case::Keys(count) => {
-                // Each key's room is taken by an item that waits for its paused definition.
+                // Each key is in use by an item that waits for its paused definition.
                 measured.definition = world.definition(measured.workspace, &keyed()).await?;
                 let keys = (count / 100).max(1);
                 let first = Backlog { waiting: keys, stage: 3, key: "'k' || n", ..READY };
@@ -92,7 +92,7 @@ impl Case {
     }
 }
 
-/// A definition of whose keys each may run once.
+/// A definition in which each key may run once at a time.
 fn keyed() -> serde_json::Value {
     let mut document = log_document();
     document["key_concurrency"] = json!(1);

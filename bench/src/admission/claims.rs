@@ -1,12 +1,12 @@
-//! How long a claim takes, whatever else waits.
+//! Measures how long a claim takes next to different backlogs.
 //!
 //! Invariants
-//! - Every case is a database of its own in one cluster, and the cases take turns claim by claim: a
-//!   slow moment of the machine hits all alike.
-//! - Only the claim is timed; enqueueing what it claims and ending it again are not.
-//! - Sweeps of every shard run beside, as often as the service runs them.
+//! - Every case is a separate database of one cluster, and the cases take turns claim by claim. So a slow moment of the
+//!   machine affects all cases equally.
+//! - Only the claim is timed, not the enqueueing and the ending of its items.
+//! - Sweeps of every shard run at the same time, as often as in the service.
 //!
-//! Not here: backlogs that move while they are measured (`moves`).
+//! Not here: backlogs that change while they are measured (`moves`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use anyhow::{Context, Result, ensure};
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId, QueueItemId};
 use kernel::queue::Priority;
-use kernel::queue::ring::Ask;
+use kernel::queue::round_robin::Quota;
 use serde_json::json;
-use store::queue::claim::GatesFrom;
+use store::queue::claim::LimitCursor;
 use store::queue::enqueue::Start;
 use store::run::{End, Ending};
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::measure::stats::Sample;
 use crate::measure::world::{Tenant, World};
 
-/// How many workspaces a claim asks, for one item each.
+/// How many workspaces a claim covers, with one item each.
 pub(super) const WORKSPACES: usize = 10;
 /// How often the service sweeps a shard.
 const POLL: Duration = Duration::from_secs(5);
@@ -50,15 +50,16 @@ impl Probe {
         Ok(Probe { name, world: Arc::new(world), tenants })
     }
 
-    /// Enqueues an item for each workspace, claims them, ends them. Answers how long the claim took
-    /// in ms, and how many items it brought.
-    pub(super) async fn once(&self) -> Result<(f64, usize)> {
+    /// Enqueues an item for each workspace, claims them, ends them. Returns the duration of the claim in ms, and how
+    /// many items it returned.
+    pub(super) async fn time_claim(&self) -> Result<(f64, usize)> {
         let starts: Vec<Start> = self.tenants.iter().map(start).collect();
         self.world.store.enqueue(&starts, "bench").await.context("enqueue")?;
-        let asks: Vec<Ask> = self.tenants.iter().map(|tenant| Ask { workspace: tenant.workspace, want: 1 }).collect();
+        let quotas: Vec<Quota> =
+            self.tenants.iter().map(|tenant| Quota { workspace: tenant.workspace, limit: 1 }).collect();
         let claim = ClaimId(store::new_id());
         let began = Instant::now();
-        let claims = self.world.store.claim(&asks, claim, self.world.process, Some("embedded")).await?;
+        let claims = self.world.store.claim(&quotas, claim, self.world.process, Some("embedded")).await?;
         let took = ms(began.elapsed());
         ensure!(claims.items.iter().all(|item| item.begun.is_some()), "a claimed item was not begun");
         let items: Vec<QueueItemId> = claims.items.iter().map(|item| item.item).collect();
@@ -97,14 +98,14 @@ fn start(tenant: &Tenant) -> Start {
     }
 }
 
-/// Claims by turns from every probe; answers the times by case.
-pub(super) async fn by_turns(probes: &[Probe], rounds: usize) -> Result<BTreeMap<&'static str, Sample>> {
+/// Claims from every probe in turns. Returns the times by case.
+pub(super) async fn claim_in_turns(probes: &[Probe], rounds: usize) -> Result<BTreeMap<&'static str, Sample>> {
     let mut times: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
     let warm_up = (rounds / 10).max(5);
     for round in 0..rounds + warm_up {
         for probe in probes {
-            let (took, items) = probe.once().await.with_context(|| format!("claim, case {}", probe.name))?;
-            ensure!(items == WORKSPACES, "case {}: a claim brought {items} of {WORKSPACES} items", probe.name);
+            let (took, items) = probe.time_claim().await.with_context(|| format!("claim, case {}", probe.name))?;
+            ensure!(items == WORKSPACES, "case {}: a claim returned {items} of {WORKSPACES} items", probe.name);
             if round >= warm_up {
                 times.entry(probe.name).or_default().push(took);
             }
@@ -113,36 +114,36 @@ pub(super) async fn by_turns(probes: &[Probe], rounds: usize) -> Result<BTreeMap
     Ok(times.into_iter().map(|(name, times)| (name, Sample::new(times))).collect())
 }
 
-/// What sweeps of all shards took, by case: for workspaces with room, and for gates with room.
+/// How long sweeps of all shards took, by case: for workspaces with room, and for blocked items with room.
 pub(super) type Sweeps = BTreeMap<&'static str, (Sample, Sample)>;
 
-/// Sweeps every shard of every probe each poll, until told to stop.
+/// Sweeps every shard of every probe at each poll interval, until stopped.
 pub(super) async fn sweep(probes: Vec<Probe>, stop: CancellationToken) -> Result<Sweeps> {
     let mut times: BTreeMap<&'static str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     let mut next = tokio::time::interval(POLL);
     while tokio::select! { _ = next.tick() => true, () = stop.cancelled() => false } {
         for probe in &probes {
-            let (ready, gates) =
+            let (ready, unblock) =
                 sweep_once(&probe.world).await.with_context(|| format!("sweep, case {}", probe.name))?;
             let entry = times.entry(probe.name).or_default();
             entry.0.push(ready);
-            entry.1.push(gates);
+            entry.1.push(unblock);
         }
     }
-    Ok(times.into_iter().map(|(name, (ready, gates))| (name, (Sample::new(ready), Sample::new(gates)))).collect())
+    Ok(times.into_iter().map(|(name, (ready, unblock))| (name, (Sample::new(ready), Sample::new(unblock)))).collect())
 }
 
-/// One look at every shard, as the dispatcher and the promoter do.
+/// One pass over every shard, as the dispatcher and the promoter make it.
 async fn sweep_once(world: &World) -> Result<(f64, f64)> {
     let began = Instant::now();
-    for shard in 0..SHARDS {
-        world.store.sweep(shard).await?;
+    for shards in (0..SHARDS).collect::<Vec<_>>().chunks(4) {
+        world.store.sweep(shards).await?;
     }
     let ready = ms(began.elapsed());
     let began = Instant::now();
     for shard in 0..SHARDS {
-        let gates = world.store.sweep_gates(shard, &mut GatesFrom::default()).await?;
-        world.store.open(&gates).await?;
+        let limits = world.store.blocking_limits(shard, &mut LimitCursor::default()).await?;
+        world.store.unblock(&limits).await?;
     }
     Ok((ready, ms(began.elapsed())))
 }

@@ -1,12 +1,12 @@
-//! Claims beside a backlog on the move: a definition with a million ready items is paused, a million
-//! delayed items come due.
+//! Measures claims beside a backlog that changes: a definition with a million ready items is paused, or a million
+//! delayed items become due.
 //!
 //! Invariants
-//! - The mover does what the service's promoter does, call by call and without a pause.
-//! - Claims on an empty database take turns with the measured ones, so that what the mover takes of
-//!   the machine is not counted as the claim's own.
+//! - The mover makes the same calls as the service's promoter, without a pause.
+//! - Claims on an empty database take turns with the measured claims. So the load that the mover puts on the machine
+//!   slows both, and the ratio shows only the effect of the backlog.
 //!
-//! Not here: backlogs that stand still (`claims`).
+//! Not here: backlogs that do not change (`claims`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,21 +20,21 @@ use super::claims::{Probe, WORKSPACES};
 use crate::measure::stats::{Sample, round};
 use crate::measure::world::{Tenant, World};
 
-/// The most items one statement of the promoter moves.
+/// The maximum number of items that one statement of the promoter moves.
 const BATCH: usize = 1_000;
-/// How long autovacuum may take to come round.
+/// How long to wait for autovacuum.
 const VACUUM_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Claim times while something moved, and of an empty database at the same time.
+/// Claim times during a move, and those of an empty database at the same time.
 #[derive(Debug)]
 pub(super) struct Beside {
     pub(super) claims: Sample,
     pub(super) empty: Sample,
-    /// Claims that brought fewer than all ten: a workspace waited behind what moved.
+    /// How many claims returned fewer than ten items, because an item of a workspace waited behind the moving items.
     pub(super) short: usize,
 }
 
-/// How a move went: while it lasted, right after it, and once autovacuum had been there.
+/// The figures of a move: during it, right after it, and after autovacuum.
 #[derive(Debug)]
 pub(super) struct Moved {
     pub(super) items: usize,
@@ -42,7 +42,7 @@ pub(super) struct Moved {
     pub(super) during: Beside,
     pub(super) after: Beside,
     pub(super) settled: Beside,
-    /// How long after the move autovacuum was done with it.
+    /// How long after the move autovacuum had finished.
     pub(super) vacuumed_after: Duration,
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn pause(world: &World, definition: DefinitionId) -> Result<()>
     Ok(())
 }
 
-/// Pauses every definition of a workspace but the one that is measured.
+/// Pauses every definition of a workspace except the measured one.
 pub(super) async fn pause_all(world: &World, workspace: WorkspaceId, measured: &[Tenant]) -> Result<()> {
     let sql = "SELECT id FROM workflow_definition WHERE workspace_id = $1";
     for row in world.client.query(sql, &[&workspace.0]).await? {
@@ -65,21 +65,21 @@ pub(super) async fn pause_all(world: &World, workspace: WorkspaceId, measured: &
     Ok(())
 }
 
-/// Moves every ready item of what is closed in a workspace aside, as the promoter does.
-pub(super) async fn set_aside(world: Arc<World>, workspace: WorkspaceId) -> Result<usize> {
+/// Blocks every ready item of a workspace's paused definitions, as the promoter does.
+pub(super) async fn block_items(world: Arc<World>, workspace: WorkspaceId) -> Result<usize> {
     let sql = "SELECT id FROM workflow_definition WHERE workspace_id = $1 AND status = 'PAUSED'";
     let mut all = 0;
     for row in world.client.query(sql, &[&workspace.0]).await? {
-        all += world.store.clear_the_way(workspace, DefinitionId(row.try_get(0)?)).await?;
+        all += world.store.block_definition(workspace, DefinitionId(row.try_get(0)?)).await?;
     }
     Ok(all)
 }
 
-/// Ripens whatever is due, as the promoter does.
-pub(super) async fn ripen(world: Arc<World>) -> Result<usize> {
+/// Promotes all due items, as the promoter does.
+pub(super) async fn promote(world: Arc<World>) -> Result<usize> {
     let mut all = 0;
     loop {
-        let (_, moved) = world.store.ripen().await?;
+        let (_, moved) = world.store.promote().await?;
         all += moved;
         if moved < BATCH {
             return Ok(all);
@@ -87,7 +87,7 @@ pub(super) async fn ripen(world: Arc<World>) -> Result<usize> {
     }
 }
 
-/// Claims while a mover is at work, right after it, and after autovacuum.
+/// Measures claims while a mover runs, right after it, and after autovacuum.
 pub(super) async fn measure(
     probe: &Probe,
     empty: &Probe,
@@ -107,7 +107,7 @@ pub(super) async fn measure(
     while self::vacuums(&probe.world).await? == vacuums && moved_at.elapsed() < VACUUM_PATIENCE {
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
-    // One that began during the move leaves the rest to the next.
+    // An autovacuum that began during the move leaves some dead rows to the next autovacuum.
     probe.world.settle().await?;
     let vacuumed_after = moved_at.elapsed();
     let settled = beside(probe, empty, |round| round < rounds).await?;
@@ -115,7 +115,7 @@ pub(super) async fn measure(
 }
 
 async fn finished(mover: JoinHandle<Result<(usize, Duration)>>) -> Result<(usize, Duration)> {
-    mover.await.context("the mover broke off")?
+    mover.await.context("the mover stopped early")?
 }
 
 async fn vacuums(world: &World) -> Result<i64> {
@@ -126,21 +126,21 @@ async fn vacuums(world: &World) -> Result<i64> {
 async fn beside(probe: &Probe, empty: &Probe, go_on: impl Fn(usize) -> bool) -> Result<Beside> {
     let (mut claims, mut others, mut short) = (Vec::new(), Vec::new(), 0);
     while go_on(claims.len()) {
-        let (took, items) = probe.once().await.with_context(|| format!("claim, case {}", probe.name))?;
+        let (took, items) = probe.time_claim().await.with_context(|| format!("claim, case {}", probe.name))?;
         short += usize::from(items < WORKSPACES);
         claims.push(took);
-        others.push(empty.once().await?.0);
+        others.push(empty.time_claim().await?.0);
     }
     Ok(Beside { claims: Sample::new(claims), empty: Sample::new(others), short })
 }
 
 impl Moved {
-    /// The worst p50 against an empty database at the same time.
+    /// The worst p50 relative to an empty database at the same time.
     pub(super) fn ratio(&self) -> f64 {
         self.phases().into_iter().map(|(_, beside)| beside.ratio()).fold(0.0, f64::max)
     }
 
-    /// The three times of a move, by name.
+    /// The three phases of a move, by name.
     pub(super) fn phases(&self) -> [(&'static str, &Beside); 3] {
         [("during", &self.during), ("after", &self.after), ("settled", &self.settled)]
     }

@@ -1,13 +1,13 @@
-//! What a flooding workspace does to a quiet one: enqueue-to-start through the real service.
+//! Measures what a flooding workspace does to a quiet one: enqueue-to-start through the real service.
 //!
 //! Invariants
-//! - Arms take turns: alone, beside a flood whose slots are held, beside a flood that churns; each
-//!   over a database of its own and with a service of its own, one at a time.
-//! - A flood that churns takes the machine too, and that is not the queue's doing. So there is a
-//!   control: the same flood in another database, under another service, on the same machine. What
-//!   sharing a queue with the flood costs is the difference between the two.
-//! - Times are the database's: from the execution's row to its start.
-//! - A flood counts only if it really runs: its slots are looked at all the while.
+//! - Arms (the conditions that are compared) take turns: alone, next to a flood whose slots stay occupied, and next to
+//!   a flood whose runs end quickly. Each arm has its own database and its own service. One arm runs at a time.
+//! - A flood of short runs loads the machine as well as the queue. So there is a control: the same flood in another
+//!   database, under another service, on the same machine. The difference between the two is the cost of sharing a
+//!   queue with the flood.
+//! - Times come from the database: from the execution's row to its start.
+//! - The measurement fails if the flood does not really run: its slots are counted during the whole run.
 
 use std::time::Duration;
 
@@ -28,40 +28,40 @@ pub(super) const ALONE: &str = "alone";
 pub(super) const HELD: &str = "held";
 pub(super) const ELSEWHERE: &str = "elsewhere";
 pub(super) const CHURNING: &str = "churning";
-/// What the flooding workspace may run at once.
+/// The flooding workspace's slot limit.
 const FLOOD_LIMIT: i64 = 20;
 /// Requests of the quiet workspace per second.
 const RATE: u32 = 20;
-/// Enough that a churning flood outlasts the measurement at any scale.
+/// Enough for a flood of short runs to outlast the measurement at any scale.
 const LEAST_FLOOD: i64 = 200_000;
-/// How long a held slot is held.
+/// How long each run of the flood occupies its slot.
 const HOLD: Duration = Duration::from_secs(1);
 const IN_USE: &str = "SELECT count(*) FROM execution_queue WHERE workspace_id = $1 AND stage = 5";
 const READY_LEFT: &str =
     "SELECT count(*) FROM (SELECT 1 FROM execution_queue WHERE workspace_id = $1 AND stage = 0 LIMIT 1) one";
 const ENDED: &str = "SELECT count(*) FROM workflow_execution WHERE workspace_id = $1 AND completed_at IS NOT NULL";
 
-/// One kind of company for the quiet workspace.
+/// One condition under which the quiet workspace is measured.
 #[derive(Debug)]
 pub(super) struct Arm {
     pub(super) name: &'static str,
     world: World,
     quiet: Tenant,
     flood: Option<Tenant>,
-    /// Where the flood is, if not beside the quiet workspace.
+    /// The database of the flood, if it is not the quiet workspace's.
     elsewhere: Option<World>,
     allow: String,
-    /// Enqueue-to-start in ms, one sample a run.
+    /// Enqueue-to-start in ms, one sample per run.
     pub(super) runs: Vec<Sample>,
-    /// Slots of the flood in use, the mean of each run.
+    /// The mean number of slots that the flood used in each run.
     pub(super) in_use: Vec<f64>,
     /// Executions of the flood that ended, per second.
     pub(super) ended_per_s: Vec<f64>,
 }
 
 impl Arm {
-    /// Builds an arm's database. `flood`: what the flooding workspace runs, if there is one;
-    /// `elsewhere`: the database it floods, if not the quiet one's.
+    /// Builds an arm's database. `flood` is what the flooding workspace runs, if there is one. `elsewhere` is the
+    /// database it floods, if not the quiet workspace's.
     pub(super) async fn build(
         name: &'static str,
         world: World,
@@ -89,7 +89,7 @@ impl Arm {
         Ok(Arm { name, world, quiet, flood, elsewhere, allow, runs, in_use, ended_per_s })
     }
 
-    /// One run: a fresh service, a warm-up, then requests at a steady rate.
+    /// One run: a new service, a warm-up, then requests at a steady rate.
     pub(super) async fn run(&mut self, seconds: u32) -> Result<()> {
         let settings = std::slice::from_ref(&self.allow);
         let service = Service::start(&self.world, settings).await?;
@@ -110,7 +110,7 @@ impl Arm {
             other.stop().await?;
         }
         if self.flood.is_some() {
-            ensure!(self.flood_number(READY_LEFT).await? > 0, "the flood ran dry");
+            ensure!(self.flood_number(READY_LEFT).await? > 0, "the flood ran out of items");
             ensure!(ended > 0, "the flood did not run: it held {in_use} slots of {FLOOD_LIMIT} and ended nothing");
         }
         self.runs.push(times);
@@ -127,7 +127,7 @@ impl Arm {
         median(&self.runs.iter().map(Sample::p50).collect::<Vec<_>>())
     }
 
-    /// Sends requests at the steady rate; answers their ids and the flood's slots in use meanwhile.
+    /// Sends requests at the steady rate. Returns their ids and how many slots the flood used in the meantime.
     async fn send(&self, service: &Service, count: u32) -> Result<(Vec<Uuid>, f64)> {
         let mut next = tokio::time::interval(Duration::from_secs(1) / RATE);
         let (mut ids, mut looks) = (Vec::new(), Vec::new());
@@ -184,8 +184,8 @@ impl Arm {
     }
 }
 
-/// By how much an arm's p99 exceeds another's: round by round, then the median. Arms of one round
-/// shared the machine's mood; a ratio of medians would compare different moods.
+/// The ratio of two arms' p99: per round, then the median. The arms of one round ran on the machine in the same state.
+/// A ratio of medians would compare different states.
 pub(super) fn ratio(base: &Arm, arm: &Arm) -> f64 {
     median(&ratios(base, arm))
 }
@@ -199,14 +199,14 @@ fn ratios(base: &Arm, arm: &Arm) -> Vec<f64> {
         .collect()
 }
 
-/// What an arm is judged by: being alone; for a flood that churns, the same flood elsewhere.
+/// The baseline of an arm: being alone, or for a flood of short runs the same flood elsewhere.
 pub(super) fn base<'a>(arms: &'a [Arm], arm: &'a Arm) -> &'a Arm {
     let name = if arm.name == CHURNING { ELSEWHERE } else { ALONE };
     arms.iter().find(|other| other.name == name).unwrap_or(arm)
 }
 
-/// The figures of all arms, and the worst ratio to what each is judged by. The flood elsewhere is a
-/// control and not judged.
+/// The figures of all arms, and the worst ratio to each arm's baseline. The flood elsewhere is a control and is not
+/// judged.
 pub(super) fn figures(arms: &[Arm]) -> (Value, f64) {
     let (mut worst, mut json) = (0f64, serde_json::Map::new());
     for arm in arms {
@@ -229,7 +229,7 @@ pub(super) fn figures(arms: &[Arm]) -> (Value, f64) {
     (Value::Object(json), worst)
 }
 
-/// A server that answers after a while, for nodes that hold their slot.
+/// A server that answers after a delay, for nodes that occupy their slot.
 #[derive(Debug)]
 pub(super) struct SlowServer {
     address: String,
@@ -248,7 +248,7 @@ impl SlowServer {
         Ok(SlowServer { address })
     }
 
-    /// A workflow that holds its slot for as long as this server takes.
+    /// A workflow that occupies its slot until this server answers.
     pub(super) fn document(&self) -> Value {
         json!({
             "version": 1, "name": "held",

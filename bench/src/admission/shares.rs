@@ -1,4 +1,4 @@
-//! How a saturated process shares itself out: equal workspaces get equal shares, weight counts.
+//! Measures how a saturated process divides its capacity: equal workspaces get equal shares, and weights count.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use uuid::Uuid;
 
 use super::{Scale, log_document};
 use crate::measure::served::Service;
-use crate::measure::stats::{jain, round};
+use crate::measure::stats::{jain_index, round};
 use crate::measure::world::{Backlog, READY, Tenant, World};
 
 const EQUALS: usize = 20;
 const HEAVY: i16 = 3;
-/// What the process may run at once. No workspace's own limit is lower, so that the process alone is
-/// what is short: a limit that binds would hide the weight.
+/// How many runs the process may hold. No workspace has a lower limit, so that workspaces compete for the process. With
+/// a lower limit, weights would have no effect.
 const MAX_RUNS: i32 = 100;
 
-/// What each got in the window.
+/// How many starts each workspace got during the measurement.
 #[derive(Debug)]
 pub(super) struct Shares {
     pub(super) equals: Vec<f64>,
@@ -28,10 +28,10 @@ pub(super) struct Shares {
 
 impl Shares {
     pub(super) fn jain(&self) -> f64 {
-        jain(&self.equals)
+        jain_index(&self.equals)
     }
 
-    /// What the heavy one got, in shares of an equal.
+    /// The share of the workspace with weight 3, relative to an equal one.
     pub(super) fn heavy_share(&self) -> f64 {
         self.heavy / (self.equals.iter().sum::<f64>() / self.equals.len() as f64)
     }
@@ -42,7 +42,7 @@ impl Shares {
     }
 }
 
-/// Lets twenty equal workspaces and one of weight three saturate a process.
+/// Lets twenty equal workspaces and one of weight 3 saturate a process.
 pub(super) async fn measure(world: &World, scale: Scale) -> Result<Shares> {
     let mut tenants: Vec<Tenant> = Vec::new();
     for _ in 0..EQUALS {
@@ -72,7 +72,7 @@ pub(super) async fn measure(world: &World, scale: Scale) -> Result<Shares> {
         let left = world
             .number("SELECT count(*) FROM execution_queue WHERE workspace_id = $1 AND stage = 0", tenant.workspace)
             .await?;
-        ensure!(left > 0, "a workspace ran dry: its share says nothing");
+        ensure!(left > 0, "a workspace ran out of items, so its share means nothing");
     }
     let heavy = of(heavy.workspace);
     let per_s = (equals.iter().sum::<f64>() + heavy) / f64::from(seconds);

@@ -1,4 +1,4 @@
-//! The figures as people read them, on standard error; the last line of a run is JSON.
+//! Prints the figures for people, on standard error. The last line of a run is JSON.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,32 @@ use super::shares::Shares;
 use crate::measure::stats::{Sample, mean};
 use crate::report::say;
 
-/// Prints claim and sweep times by case; answers the worst p50 over the first case's.
+/// Prints claim and sweep times by case. Returns the worst ratio of a p50 to the first case's.
 pub(super) fn claims(names: &[&'static str], claims: &BTreeMap<&'static str, Sample>, sweeps: &Sweeps) -> f64 {
     let none = Sample::default();
     let base = names.first().and_then(|name| claims.get(name)).map_or(0.0, Sample::p50);
     say("");
     say("claim of 10 items over 10 workspaces, begun in the same commit; sweeps of all 64 shards beside");
-    say(format!("{:<14} {:>8} {:>8} {:>7} {:>11} {:>11}", "case", "p50 ms", "p99 ms", "ratio", "sweep ms", "gates ms"));
+    say(format!("{:<14} {:>8} {:>8} {:>7} {:>11} {:>11}", "case", "p50 ms", "p99 ms", "ratio", "sweep ms", "blocked"));
     let mut worst = 0f64;
     for name in names {
         let sample = claims.get(name).unwrap_or(&none);
         let ratio = if base > 0.0 { sample.p50() / base } else { 0.0 };
         worst = worst.max(ratio);
-        let (ready, gates) = sweeps.get(name).map_or((0.0, 0.0), |(ready, gates)| (ready.p50(), gates.p50()));
-        say(format!("{name:<14} {:>8.2} {:>8.2} {ratio:>7.2} {ready:>11.1} {gates:>11.1}", sample.p50(), sample.p99()));
+        let (ready, unblock) = sweeps.get(name).map_or((0.0, 0.0), |(ready, unblock)| (ready.p50(), unblock.p50()));
+        say(format!(
+            "{name:<14} {:>8.2} {:>8.2} {ratio:>7.2} {ready:>11.1} {unblock:>11.1}",
+            sample.p50(),
+            sample.p99()
+        ));
     }
     worst
 }
 
-/// Prints claims beside backlogs on the move.
+/// Prints claims beside backlogs that change.
 pub(super) fn moves(all: &[(&str, Moved)]) {
     say("");
-    say("claims beside a backlog on the move, and of an empty database by turns with them");
+    say("claims beside a backlog that changes, in turns with claims on an empty database");
     say(format!(
         "{:<20} {:>8} {:>8} {:>10} {:>10} {:>7} {:>6} {:>6}",
         "case", "p50 ms", "p99 ms", "empty p50", "empty p99", "ratio", "n", "short"
@@ -85,7 +89,7 @@ pub(super) fn quiet(arms: &[Arm]) {
     }
 }
 
-/// Prints who got what of a saturated process.
+/// Prints the shares of a saturated process.
 pub(super) fn shares(shares: &Shares) {
     say("");
     let (least, most) =

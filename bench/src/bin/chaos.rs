@@ -1,6 +1,6 @@
-//! `chaos NAME`: breaks the service on purpose and says what did not hold.
+//! `chaos NAME`: breaks the service on purpose and reports which invariants did not hold.
 //!
-//! Exit codes: 0 all invariants held, 3 one broke, 2 a wrong call, 1 the harness itself failed.
+//! Exit codes: 0 all invariants held, 3 one was broken, 2 wrong arguments, 1 the harness itself failed.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,27 +8,27 @@ use std::process::ExitCode;
 use anyhow::Context;
 use bench::chaos::mutant::Mutant;
 use bench::chaos::{
-    Outcome, Request, crowded, durable, long, mixed, outage, poison, short, soak, strangers, strays, strict, temporal,
-    upgrade,
+    ChaosOptions, Outcome, crowded, durable, long, mixed, outage, poison, short, soak, strangers, strays, strict,
+    temporal, upgrade,
 };
 use bench::cluster;
-use bench::report::{figures, say};
+use bench::report::{print_figures, say};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 
-/// Break the service on purpose, and judge what it left behind.
+/// Break the service on purpose, and check which invariants did not hold.
 #[derive(Parser, Debug)]
 #[command(name = "chaos")]
 struct Args {
     /// What to run.
     name: Name,
-    /// Where every choice comes from.
+    /// The seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How much of the full load, such as 0.1.
+    /// The share of the full load, such as 0.1
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// A wrong version of the service, which must be found out; always in the short form.
+    /// A wrong version of the service, which the judge must detect. Always runs in the short form
     #[arg(long)]
     mutant: Option<Mutant>,
     /// The short form: seconds instead of minutes, leases at a tenth.
@@ -37,10 +37,10 @@ struct Args {
     /// How long a soak lasts.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// Keep the processes' logs even if all is well; FOREBAY_LOG says how much they log.
+    /// Keep the processes' logs even if all invariants hold. FOREBAY_LOG sets how much they log
     #[arg(long)]
     keep_logs: bool,
-    /// The service's binary, if not the one beside this program.
+    /// The service's binary, if it is not the one beside this program
     #[arg(long, value_name = "FILE", env = "FOREBAY_BIN")]
     forebay: Option<PathBuf>,
 }
@@ -49,30 +49,30 @@ struct Args {
 enum Name {
     /// Limits hold, nothing starts twice, nothing is lost.
     Strict,
-    /// A killed process's runs go on where they were.
+    /// The runs of a killed process are resumed where they were.
     Durable,
-    /// The database crashes, connections are cut, the engine is away: nothing is lost, nothing fails by it.
+    /// The database crashes, connections are cut, the engine is unavailable: nothing is lost and nothing fails.
     Outage,
-    /// Executions that break what runs them: each ends with its reason, the others do not notice.
+    /// Executions that break their process: each ends with its own reason, and the others are not affected.
     Poison,
-    /// Minutes of load: nothing wears out.
+    /// Minutes of load: throughput and memory stay stable.
     Soak,
-    /// On a real Temporal: dispatchers, workers and the server die, answers never come: one run, one result.
+    /// On a real Temporal, dispatchers, workers and the server die, and answers are lost: one run, one result.
     Temporal,
-    /// Workers of ours, over HTTP and in plain SQL take the same jobs and die: each job ends once.
+    /// Forebay's worker, HTTP workers and SQL workers share the same jobs and die: each job ends once.
     MixedWorkers,
-    /// Children, loops, approvals and tasks, while servers and workers die: each ends once, as it was planned to.
+    /// Children, loops, approvals and tasks, while servers and workers die: each ends once, as planned.
     Long,
     /// Every process is full and one after the other is killed: their runs and a quiet workspace do not wait.
     Crowded,
-    /// Rows are deleted by hand, the engine is another, every statement fails in every way that passes: nothing is
-    /// lost, doubled or failed by it.
+    /// Rows are deleted by hand, the engine is changed, every statement fails in every transient way: nothing is lost,
+    /// duplicated or failed.
     Strays,
-    /// Clients that mean no good: others are served as before, and no border is crossed.
+    /// Malicious clients: others are served as before, and no client sees another workspace.
     Strangers,
-    /// The next release takes over a database with a long history, under load and beside a dump: nobody notices.
+    /// The next release takes over a database with a long history, under load and during a dump: no request fails.
     Upgrade,
-    /// A short form of each, and of each mutant.
+    /// A short form of every run, and of every mutant.
     Short,
     /// One of the workers that `mixed-workers` starts.
     #[value(hide = true)]
@@ -83,7 +83,7 @@ enum Name {
 }
 
 impl Name {
-    /// The mutants that it must find.
+    /// The mutants that this run must detect.
     fn mutants(self) -> &'static [Mutant] {
         match self {
             Name::Strict => &Mutant::OF_STRICT,
@@ -103,7 +103,7 @@ impl Name {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.mutant.is_some_and(|mutant| !args.name.mutants().contains(&mutant)) {
-        Args::command().error(ErrorKind::ArgumentConflict, "this run does not know that mutant").exit();
+        Args::command().error(ErrorKind::ArgumentConflict, "this run has no such mutant").exit();
     }
     match args.name {
         Name::JobWorker => return work(mixed::worker::work()),
@@ -124,8 +124,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> anyhow::Result<Outcome> {
-    let request = Request {
-        forebay: cluster::forebay(args.forebay)?,
+    let options = ChaosOptions {
+        forebay: cluster::forebay_binary(args.forebay)?,
         seed: args.seed,
         scale: args.scale,
         short: args.short || args.mutant.is_some(),
@@ -133,28 +133,28 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     let mut outcome = runtime()?.block_on(async {
         match args.name {
-            Name::Strict => strict::run(&request, args.mutant).await,
-            Name::Durable => durable::run(&request).await,
-            Name::Outage => outage::run(&request, args.mutant).await,
-            Name::Poison => poison::run(&request).await,
-            Name::Soak => soak::run(&request, args.minutes).await,
-            Name::Temporal => temporal::run(&request, args.mutant).await,
-            Name::MixedWorkers => mixed::run(&request, args.mutant).await,
-            Name::Short => short::run(&request).await,
-            Name::Long => long::run(&request, args.mutant).await,
-            Name::Crowded => crowded::run(&request, args.mutant).await,
-            Name::Strays => strays::run(&request, args.mutant).await,
-            Name::Strangers => strangers::run(&request, args.mutant).await,
-            Name::Upgrade => upgrade::run(&request, args.mutant).await,
-            Name::JobWorker | Name::TaskWorker => anyhow::bail!("a worker is no run"),
+            Name::Strict => strict::run(&options, args.mutant).await,
+            Name::Durable => durable::run(&options).await,
+            Name::Outage => outage::run(&options, args.mutant).await,
+            Name::Poison => poison::run(&options).await,
+            Name::Soak => soak::run(&options, args.minutes).await,
+            Name::Temporal => temporal::run(&options, args.mutant).await,
+            Name::MixedWorkers => mixed::run(&options, args.mutant).await,
+            Name::Short => short::run(&options).await,
+            Name::Long => long::run(&options, args.mutant).await,
+            Name::Crowded => crowded::run(&options, args.mutant).await,
+            Name::Strays => strays::run(&options, args.mutant).await,
+            Name::Strangers => strangers::run(&options, args.mutant).await,
+            Name::Upgrade => upgrade::run(&options, args.mutant).await,
+            Name::JobWorker | Name::TaskWorker => anyhow::bail!("a worker cannot be run this way"),
         }
     })?;
     outcome.figures["broken"] = outcome.broken.clone().into();
-    figures(&outcome.figures).context("print the figures")?;
+    print_figures(&outcome.figures).context("print the figures")?;
     Ok(outcome)
 }
 
-/// Works until it is killed. Whatever it says goes to its log.
+/// Runs a worker until it is killed. The worker's output goes to its log.
 fn work(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let worked = runtime().and_then(|runtime| runtime.block_on(work));
     if let Err(error) = worked {

@@ -1,4 +1,4 @@
-//! Expressions measured, in a program of their own: it counts what it allocates, which would slow down the others.
+//! Measures expressions in a separate program: it counts allocations, which would slow down the other benchmarks.
 //!
 //! Exit codes: 0 done; 3 an attack was not stopped; anything else, the harness failed.
 
@@ -15,7 +15,7 @@ static ALLOCATED: PeakAlloc = PeakAlloc;
 #[derive(Parser, Debug)]
 #[command(name = "expressions")]
 struct Cli {
-    /// 1 is the full length; less is for trying it out.
+    /// Scale; 1 means the full length. Use less to try it
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     scale: f64,
 }

@@ -1,8 +1,8 @@
-//! The service's API, as far as the harness is its client.
+//! The part of the service's API that the harness uses.
 //!
 //! Invariants
-//! - A start whose answer was lost is asked again with the same key, of whoever lives: it is accepted
-//!   once, and its id is learnt.
+//! - A start request whose answer was lost is repeated with the same key, at any live process. It is accepted once, and
+//!   the repeated request returns the same id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub(super) struct Api {
     key: String,
 }
 
-/// A start to be asked for.
+/// A request to start an execution.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct StartRequest {
     pub(super) workspace: Uuid,
     pub(super) definition: Uuid,
     pub(super) input: Value,
@@ -39,22 +39,22 @@ impl Api {
         Ok(Api { http, fleet, key })
     }
 
-    /// How many there are to ask.
+    /// How many processes there are.
     pub(super) fn places(&self) -> usize {
         self.fleet.len()
     }
 
-    /// The places that can be asked now.
+    /// The places whose process can answer now.
     pub(super) fn healthy(&self) -> Vec<usize> {
         self.fleet.healthy()
     }
 
-    /// Where a process listens, if one is there.
+    /// The address of a process, if one runs at this place.
     pub(super) fn base(&self, place: usize) -> Option<String> {
         self.fleet.base(place)
     }
 
-    /// One call that must succeed.
+    /// Sends a POST that must succeed.
     pub(super) async fn post(&self, place: usize, path: &str, body: &Value) -> anyhow::Result<Value> {
         let base = self.fleet.base(place).context("no process there")?;
         let request = self.http.post(format!("{base}/api/v1/{path}")).bearer_auth(&self.key).json(body);
@@ -67,10 +67,10 @@ impl Api {
         Ok(body)
     }
 
-    /// Starts an execution, at `place` first, then wherever it is answered.
-    pub(super) async fn start(&self, mut place: usize, ask: &Ask) -> Uuid {
+    /// Starts an execution, at `place` first, then at any process that answers.
+    pub(super) async fn start(&self, mut place: usize, request: &StartRequest) -> Uuid {
         loop {
-            if let Some(id) = self.try_start(place, ask).await {
+            if let Some(id) = self.try_start(place, request).await {
                 return id;
             }
             tokio::time::sleep(PAUSE).await;
@@ -81,14 +81,15 @@ impl Api {
         }
     }
 
-    async fn try_start(&self, place: usize, ask: &Ask) -> Option<Uuid> {
+    async fn try_start(&self, place: usize, request: &StartRequest) -> Option<Uuid> {
         let base = self.fleet.base(place)?;
-        let body = json!({ "workflowDefinitionId": ask.definition, "workspaceId": ask.workspace, "input": ask.input });
+        let StartRequest { definition, workspace, input, key } = request;
+        let body = json!({ "workflowDefinitionId": definition, "workspaceId": workspace, "input": input });
         let request = self
             .http
             .post(format!("{base}/api/v1/workflow/executions/start"))
             .bearer_auth(&self.key)
-            .header("idempotency-key", &ask.key)
+            .header("idempotency-key", key)
             .json(&body);
         let answer: Value = request.send().await.ok()?.error_for_status().ok()?.json().await.ok()?;
         answer["executionId"].as_str()?.parse().ok()

@@ -1,13 +1,14 @@
-//! Crowded: every process is as full as it may be, and one after the other is killed.
+//! Crowded: every process is full, and one after the other is killed.
 //!
 //!     fill ──▶ kills (one every 20 s; a quiet workspace starts something each second) ──▶ heal ──▶ drain ──▶ audit
 //!
 //! Invariants
-//! - The runs of a dead process have another owner soon, though nobody has room to spare.
-//! - A quiet workspace, started in plain SQL, waits no longer than a poll, the lease of a shard and a turn.
-//! - Every shard has an owner all the time, but for the lease of one that died.
+//! - The runs of a dead process soon have another owner, although no process has room to spare.
+//! - An item of a quiet workspace, enqueued in plain SQL, starts within a poll interval, a shard lease and one turn of
+//!   the workspaces.
+//! - Every shard has an owner all the time, except during the lease of a process that died.
 //!
-//! Not here: watching the database while it lasts (`watch`).
+//! Not here: polling the database during the run (`watch`).
 
 mod watch;
 
@@ -20,31 +21,31 @@ use uuid::Uuid;
 
 use super::mutant::{self, Mutant};
 use super::setup::{Setup, Stage};
-use super::{Leases, Outcome, Request, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, ms, seconds};
 use crate::receiver::{Policy, Receiver};
 use crate::report::{machine, progress, say};
-use watch::{Seen, Watch};
+use watch::{Observed, Watch};
 
 const PROCESSES: usize = 3;
-/// Runs of one process: nine, and one place for a run that holds a slot already.
+/// Runs of one process: nine, and one place reserved for a run that already holds a slot.
 const MAX_RUNS: usize = 10;
 /// How long a call takes.
 const CALL_MS: u64 = 5_000;
-/// Workspaces that flood, each with so many slots: more than all processes hold.
+/// Workspaces that flood, and the slots of each: more than all processes hold.
 const FLOODS: usize = 2;
 const LIMIT: i32 = 20;
-/// Items of each flood that wait at any time.
-const WAITING: i64 = 40;
 /// How long a quiet item may wait.
 const QUIET_WITHIN: Duration = Duration::from_secs(6);
 
-/// How long it lasts.
+/// How long the parts of a run last.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     leases: Leases,
     kills: u32,
     every: Duration,
-    /// How soon the runs of the dead must have an owner: they are told dead, and the calls of those who take them end.
+    /// Items of each flood that wait at any time.
+    waiting: i64,
+    /// Within this time another process must own the runs of a dead one.
     adopted_within: Duration,
     patience: Duration,
 }
@@ -53,27 +54,28 @@ impl Size {
     fn of(short: bool) -> Size {
         let poll = if short { 200 } else { 1_000 };
         let leases = Leases { poll, ..Leases::of(short) };
-        let (kills, every) = if short { (3, Duration::from_secs(8)) } else { (9, Duration::from_secs(20)) };
+        let (kills, every, waiting) =
+            if short { (3, Duration::from_secs(6), 15) } else { (9, Duration::from_secs(20), 40) };
         let adopted_within = ms(leases.runs + 2 * CALL_MS);
-        Size { leases, kills, every, adopted_within, patience: Duration::from_secs(120) }
+        Size { leases, kills, every, waiting, adopted_within, patience: Duration::from_secs(120) }
     }
 }
 
-/// Runs it.
-pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
-    let size = Size::of(request.short);
+/// Runs the crowded run.
+pub async fn run(options: &ChaosOptions, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
+    let size = Size::of(options.short);
     say(format!(
         "crowded: {PROCESSES} processes of {MAX_RUNS} runs, calls of {CALL_MS} ms, {} kills, one every {} s, seed {}",
         size.kills,
         size.every.as_secs(),
-        request.seed
+        options.seed
     ));
     let machine = machine();
     let call = (CALL_MS, CALL_MS);
-    let policy = Policy { seed: request.seed, fast: call, slow: call, slow_every: 1, repeat: ms(CALL_MS) };
+    let policy = Policy { seed: options.seed, fast: call, slow: call, slow_every: 1, repeat: ms(CALL_MS) };
     let mut stage = Stage::new(PROCESSES, size.leases, policy);
     stage.settings = vec![format!("engine.max_runs={MAX_RUNS}")];
-    let setup = Setup::start(request, stage).await?;
+    let setup = Setup::start(options, stage).await?;
     let tenants = setup.tenants(FLOODS + 1, &[flood(&setup.receiver), quiet()]).await?;
     let sql = format!("UPDATE workspace SET limit_override = {LIMIT}");
     setup.client.batch_execute(&sql).await.context("set the limits")?;
@@ -85,8 +87,8 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
         size,
         began: Instant::now(),
     };
-    let outcome = run.played(request, mutant, machine).await?;
-    if let Some(logs) = run.setup.stop(request.keep_logs || !outcome.broken.is_empty()).await? {
+    let outcome = run.played(options, mutant, machine).await?;
+    if let Some(logs) = run.setup.stop(options.keep_logs || !outcome.broken.is_empty()).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }
     Ok(outcome)
@@ -112,11 +114,11 @@ struct Run {
 }
 
 impl Run {
-    async fn played(&self, request: &Request, mutant: Option<Mutant>, machine: Value) -> anyhow::Result<Outcome> {
+    async fn played(&self, options: &ChaosOptions, mutant: Option<Mutant>, machine: Value) -> anyhow::Result<Outcome> {
         self.fill().await?;
-        let stop = CancellationToken::new();
+        let (stop, found) = (CancellationToken::new(), CancellationToken::new());
         let watch = Watch::new(&self.setup, self.size.leases, LIMIT).await?;
-        let watching = tokio::spawn(watch.run(stop.clone()));
+        let watching = tokio::spawn(watch.run(stop.clone(), found.clone()));
         let kills = async {
             for kill in 0..self.size.kills {
                 tokio::time::sleep(self.size.every).await;
@@ -130,15 +132,21 @@ impl Run {
         tokio::select! {
             killed = kills => killed?,
             fed = self.feed() => fed?,
+            // A mutant that was detected ends the run early.
+            () = found.cancelled(), if mutant.is_some() => {}
         }
-        self.drain().await?;
+        let is_over = mutant.is_some() && found.is_cancelled();
+        if !is_over {
+            self.drain().await?;
+        }
         stop.cancel();
         let seen = watching.await.context("watch the database")??;
-        self.judged(request, mutant, machine, &seen).await
+        let lost = if is_over { 0 } else { self.setup.open().await? };
+        self.judged(options, mutant, machine, &seen, lost).await
     }
 
-    /// Fills every process, one run after the other: calls that all began together would all end together, and nobody
-    /// would have room for their whole length.
+    /// Fills every process, one run after the other. Calls that begin together would also end together, and then a
+    /// process would have much room at once, or none.
     async fn fill(&self) -> anyhow::Result<()> {
         let full = PROCESSES * (MAX_RUNS - MAX_RUNS / 10);
         let apart = ms(CALL_MS) / u32::try_from(full)?;
@@ -154,7 +162,7 @@ impl Run {
         Ok(())
     }
 
-    /// Keeps the floods high, and starts something quiet each second.
+    /// Keeps the backlogs of the flooding workspaces full, and enqueues an item of the quiet workspace each second.
     async fn feed(&self) -> anyhow::Result<()> {
         loop {
             self.top_up().await?;
@@ -169,19 +177,19 @@ impl Run {
         for flood in &self.floods {
             let sql = "SELECT count(*) FROM execution_queue WHERE workspace_id = $1 AND stage = 0";
             let waiting: i64 = self.setup.client.query_one(sql, &[&flood.0]).await.context("count a flood")?.get(0);
-            self.enqueue(*flood, WAITING - waiting).await?;
+            self.enqueue(*flood, self.size.waiting - waiting).await?;
         }
         Ok(())
     }
 
-    /// In plain SQL: no process is told.
+    /// Enqueues in plain SQL, so that no process receives a notification.
     async fn enqueue(&self, (workspace, definition): (Uuid, Uuid), many: i64) -> anyhow::Result<()> {
         let sql = "SELECT forebay.enqueue($1, $2, jsonb_build_object('n', n)) FROM generate_series(1, $3::bigint) AS n";
         self.setup.client.query(sql, &[&workspace, &definition, &many]).await.context("enqueue in SQL")?;
         Ok(())
     }
 
-    /// Waits until everything has ended. What does not is lost, and told of at the end.
+    /// Waits until everything has ended. An execution that does not is lost, and reported at the end.
     async fn drain(&self) -> anyhow::Result<()> {
         self.setup.fleet.heal().await?;
         let began = Instant::now();
@@ -197,16 +205,22 @@ impl Run {
 
     async fn judged(
         &self,
-        request: &Request,
+        options: &ChaosOptions,
         mutant: Option<Mutant>,
         machine: Value,
-        seen: &Seen,
+        seen: &Observed,
+        lost: usize,
     ) -> anyhow::Result<Outcome> {
-        let (kills, lost) = (self.setup.fleet.history().kills, self.setup.open().await?);
+        let kills = self.setup.fleet.history().kills;
         let sql =
             "SELECT count(*), max(extract(epoch FROM coalesce(started_at, clock_timestamp()) - created_at))::float8
                      FROM workflow_execution WHERE workspace_id = $1";
-        let row = self.setup.client.query_one(sql, &[&self.quiet.0]).await.context("read the quiet ones")?;
+        let row = self
+            .setup
+            .client
+            .query_one(sql, &[&self.quiet.0])
+            .await
+            .context("read the executions of the quiet workspace")?;
         let (quiet_started, waited): (i64, Option<f64>) = (row.get(0), row.get(1));
         let quiet_wait = Duration::from_secs_f64(waited.unwrap_or_default().max(0.0));
         let adopted = seen.adopted_max(&kills);
@@ -216,7 +230,7 @@ impl Run {
             ("unowned_shards", !seen.unowned_shards.is_empty()),
             ("lost", lost > 0),
             ("over_cap", seen.over_cap > 0),
-            ("never_interrupted", !seen.interrupted(&kills)),
+            ("never_interrupted", mutant.is_none() && !seen.interrupted(&kills)),
             ("no_quiet_starts", quiet_started == 0),
         ]);
         let figures = json!({
@@ -232,12 +246,12 @@ impl Run {
             "over_cap": seen.over_cap,
             "looks": seen.looks,
             "seconds": seconds(self.began.elapsed()),
-            "seed": request.seed,
+            "seed": options.seed,
             "settings": {
                 "processes": PROCESSES,
                 "max_runs": MAX_RUNS,
                 "call_ms": CALL_MS,
-                "short": request.short,
+                "short": options.short,
                 "leases": self.size.leases.json(),
             },
             "machine": machine,

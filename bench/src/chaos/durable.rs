@@ -1,8 +1,9 @@
-//! Durable: a process that dies at any point of a graph is replaced within its lease, and its runs go
-//! on where they were.
+//! Durable: a process that dies at any point of a graph is replaced within its lease, and its runs are resumed where
+//! they were.
 //!
-//! Rounds: many executions at once; in each, several processes are killed, one when an execution of
-//! its own has settled k nodes, for every k there is. Then all of them end, and the next round begins.
+//! Rounds: many executions run at once. In each round several processes are killed, each at a chosen point: when one of
+//! its executions has settled k nodes. The rounds cover every possible k. The next round begins when all executions
+//! have ended.
 //!
 //! Not here: what the log and the receiver prove (`check`).
 
@@ -16,40 +17,40 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::api::Ask;
+use super::api::StartRequest;
 use super::setup::{Setup, Stage, Tenant};
-use super::{Leases, Outcome, Request, log, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, log, ms, seconds};
 use crate::random::Random;
 use crate::receiver::{Policy, Receiver, value};
 use crate::report::{machine, progress, rss_mb, say};
-use check::{Evidence, Verdict};
+use check::{DurableEvidence, DurableVerdict};
 
 const PROCESSES: usize = 5;
 /// Processes killed in one round; the others take over.
 const KILLS: usize = 3;
-/// How many nodes of the graph settle, one of them by being skipped.
+/// How many nodes of the graph settle. One of them is skipped.
 const NODES: usize = 9;
 const TENANTS: usize = 4;
-/// How often the nodes' table is looked at.
+/// How often the nodes' table is polled.
 const LOOK: Duration = Duration::from_millis(5);
-/// A round in which a point was not met is repeated so often at most.
+/// How often a round is repeated if a point was not reached.
 const TRIES: usize = 5;
 
-/// Runs it.
-pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
-    let leases = Leases::of(request.short);
+/// Runs the durable run.
+pub async fn run(options: &ChaosOptions) -> anyhow::Result<Outcome> {
+    let leases = Leases::of(options.short);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of times")]
-    let times = if request.short { 1 } else { ((3.0 * request.scale).ceil() as usize).max(1) };
-    let executions = if request.short { 20 } else { 60 };
+    let times = if options.short { 1 } else { ((3.0 * options.scale).ceil() as usize).max(1) };
+    let executions = if options.short { 20 } else { 60 };
     say(format!(
         "durable: {PROCESSES} processes, each of {NODES} points of a graph {times} times, {executions} executions a \
          round, seed {}",
-        request.seed
+        options.seed
     ));
-    let policy = Policy { seed: request.seed, fast: (40, 120), slow: (40, 120), slow_every: 1, repeat: ms(60) };
+    let policy = Policy { seed: options.seed, fast: (40, 120), slow: (40, 120), slow_every: 1, repeat: ms(60) };
     let machine = machine();
-    let setup = Setup::start(request, Stage::new(PROCESSES, leases, policy)).await?;
-    let delay = if request.short { "300ms" } else { "6s" };
+    let setup = Setup::start(options, Stage::new(PROCESSES, leases, policy)).await?;
+    let delay = if options.short { "300ms" } else { "6s" };
     let tenants = setup.tenants(TENANTS, &[document(&setup.receiver, delay)]).await?;
     setup.client.batch_execute("UPDATE workspace SET limit_override = 1000").await.context("lift the limits")?;
     let mut run = Run {
@@ -57,8 +58,8 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
         tenants,
         leases,
         executions,
-        short: request.short,
-        random: Random::new(request.seed),
+        short: options.short,
+        random: Random::new(options.seed),
         next: 0,
         all: BTreeMap::new(),
         began: Instant::now(),
@@ -69,8 +70,8 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
             run.round(time * (NODES / KILLS) + round + 1, points).await?;
         }
     }
-    let outcome = run.judged(request, machine).await?;
-    if let Some(logs) = run.setup.stop(request.keep_logs || !outcome.broken.is_empty()).await? {
+    let outcome = run.judged(options, machine).await?;
+    if let Some(logs) = run.setup.stop(options.keep_logs || !outcome.broken.is_empty()).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }
     Ok(outcome)
@@ -116,7 +117,7 @@ fn document(receiver: &Receiver, delay: &str) -> Value {
     })
 }
 
-/// What an execution must bring.
+/// The expected output of an execution.
 fn expected(n: i64) -> Value {
     let left = n % 2 == 0;
     json!({
@@ -143,7 +144,7 @@ struct Run {
 }
 
 impl Run {
-    /// Kills a process at each of these points, and sees everything through.
+    /// Kills a process at each of these points, and waits until everything has ended.
     async fn round(&mut self, number: usize, mut points: Vec<usize>) -> anyhow::Result<()> {
         say(format!("round {number}: processes die when {points:?} nodes have settled"));
         for _ in 0..TRIES {
@@ -160,19 +161,19 @@ impl Run {
 
     /// Starts a round's executions at all processes at once.
     async fn start(&mut self) -> anyhow::Result<Vec<Uuid>> {
-        let asks: Vec<(usize, i64, Ask)> = (0..self.executions)
+        let requests: Vec<(usize, i64, StartRequest)> = (0..self.executions)
             .map(|place| {
                 let (n, tenant) = (self.next, &self.tenants[self.random.below(TENANTS)]);
                 self.next += 1;
                 let input = json!({ "n": n, "left": n % 2 == 0 });
                 let (workspace, definition) = (tenant.id, tenant.definitions[0].id);
-                (place % PROCESSES, n, Ask { workspace, definition, input, key: format!("n{n}") })
+                (place % PROCESSES, n, StartRequest { workspace, definition, input, key: format!("n{n}") })
             })
             .collect();
         let api = self.setup.api.clone();
-        let starts = asks.into_iter().map(|(place, n, ask)| {
+        let starts = requests.into_iter().map(|(place, n, request)| {
             let api = api.clone();
-            tokio::spawn(async move { (api.start(place, &ask).await, n) })
+            tokio::spawn(async move { (api.start(place, &request).await, n) })
         });
         let mut ids = Vec::new();
         for started in futures_util::future::join_all(starts).await {
@@ -183,8 +184,7 @@ impl Run {
         Ok(ids)
     }
 
-    /// Watches the nodes settle and kills at each point, each time another process. What is met is
-    /// taken from the list.
+    /// Watches the nodes settle and kills another process at each point. Removes reached points from the list.
     async fn strike(&mut self, ids: &[Uuid], points: &mut Vec<usize>) -> anyhow::Result<()> {
         let watch = "SELECT p.name, max(e.last_seq) FROM workflow_execution e JOIN chaos_process p ON p.id = e.owner
                       WHERE e.id = ANY ($1) AND e.status = 'RUNNING' GROUP BY p.name ORDER BY p.name";
@@ -194,12 +194,13 @@ impl Run {
                 let (name, settled): (String, i64) = (row.get(0), row.get(1));
                 let settled = usize::try_from(settled).unwrap_or_default();
                 let Some(place) = self.setup.fleet.place_of(&name) else { continue };
-                // The furthest one that it has reached: the nearer ones are met by those behind.
+                // The largest point that this execution has reached. Other executions reach the smaller points later.
                 let Some(met) = points.iter().rposition(|point| settled >= *point) else { continue };
                 self.setup.fleet.kill(place);
                 points.remove(met);
             }
-            let row = self.setup.client.query_one(open, &[&ids]).await.context("count what is open")?;
+            let row =
+                self.setup.client.query_one(open, &[&ids]).await.context("count the executions that have not ended")?;
             if row.get::<_, i64>(0) == 0 {
                 return Ok(());
             }
@@ -209,12 +210,12 @@ impl Run {
         Ok(())
     }
 
-    /// Waits until a round's executions have ended. One that does not is lost, and told of at the end.
+    /// Waits until a round's executions have ended. An execution that does not is lost, and reported at the end.
     async fn see_through(&self, ids: &[Uuid]) -> anyhow::Result<()> {
         let patience = ms(4 * self.leases.runs) + Duration::from_secs(30);
         let began = Instant::now();
         loop {
-            let open = self.setup.without_end(ids).await?;
+            let open = self.setup.count_unended(ids).await?;
             if open == 0 || began.elapsed() > patience {
                 return Ok(());
             }
@@ -224,22 +225,22 @@ impl Run {
         }
     }
 
-    async fn judged(&self, request: &Request, machine: Value) -> anyhow::Result<Outcome> {
+    async fn judged(&self, options: &ChaosOptions, machine: Value) -> anyhow::Result<Outcome> {
         say("audit: comparing the log, the nodes and the receiver");
         let took = self.began.elapsed();
         let (setup, history) = (&self.setup, self.setup.fleet.history());
         let accepted: Vec<Uuid> = self.all.keys().copied().collect();
-        let (lost, slots_left) = (setup.without_end(&accepted).await?, setup.slots().await?);
-        let evidence = Evidence {
+        let (lost, slots_left) = (setup.count_unended(&accepted).await?, setup.slots().await?);
+        let evidence = DurableEvidence {
             log: &log::load(&setup.client).await?,
             processes: &log::processes(&setup.client).await?,
             deliveries: &setup.receiver.deliveries(),
             kills: &history.kills,
-            completed: &check::completed(&setup.client).await?,
+            completed: &check::read_completed(&setup.client).await?,
         };
         let verdict = check::check(&evidence);
         let wrong = self.wrong_outputs().await?;
-        for finding in &verdict.told {
+        for finding in &verdict.findings {
             say(format!("  found: {finding}"));
         }
         let within = if self.short { self.leases.runs + 5_000 } else { self.leases.runs + 2_000 };
@@ -261,12 +262,12 @@ impl Run {
             "slots_left": slots_left,
             "rss_end_mb": rss,
             "seconds": seconds(took),
-            "seed": request.seed,
+            "seed": options.seed,
             "settings": {
                 "processes": PROCESSES,
                 "points": NODES,
-                "scale": request.scale,
-                "short": request.short,
+                "scale": options.scale,
+                "short": options.short,
                 "leases": self.leases.json(),
                 "synchronous_commit": "off: the database server itself is not killed",
             },
@@ -275,7 +276,7 @@ impl Run {
         Ok(Outcome { broken, figures })
     }
 
-    /// Executions that ended otherwise than they must, or with something else.
+    /// Executions with a wrong status or output.
     async fn wrong_outputs(&self) -> anyhow::Result<usize> {
         let ids: Vec<Uuid> = self.all.keys().copied().collect();
         let ended =
@@ -293,7 +294,7 @@ impl Run {
     }
 }
 
-fn broken(verdict: &Verdict, within: u64, lost: i64, slots_left: i64, wrong: usize) -> Vec<String> {
+fn broken(verdict: &DurableVerdict, within: u64, lost: i64, slots_left: i64, wrong: usize) -> Vec<String> {
     [
         ("resumed_max_s", verdict.resumed_max.is_some_and(|longest| longest > ms(within))),
         ("never_interrupted", verdict.interrupted == 0),

@@ -1,11 +1,11 @@
-//! What a worker did, written down by itself: a line before and after each thing it asks for.
+//! The journal of a worker: it writes a line before and after each request.
 //!
 //! Invariants
-//! - A line is on the disk before what follows it is done: whatever ended a piece of work, its worker had written that
-//!   it would ask.
-//! - A worker that dies leaves whole lines, but perhaps for the last.
+//! - A line is on disk before the worker's next step. So for every job or task that ended, its worker had recorded the
+//!   request before.
+//! - A worker that dies leaves complete lines, except perhaps the last.
 //!
-//! Not here: what a line says (`mixed::journal`, `long::worker`).
+//! Not here: the content of a line (`mixed::journal`, `long::worker`).
 
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};

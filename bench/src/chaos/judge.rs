@@ -1,45 +1,45 @@
-//! Replays a run and says which promises it broke. Values in, values out.
+//! Replays the log of a run and reports which promises the service broke. A pure function of its inputs.
 //!
-//! Two witnesses: the log of the database's triggers, in its order, and the receiver's list of
-//! requests. They meet by time, which both read from one clock.
+//! The judge has two sources: the log that the database's triggers wrote, in order, and the receiver's list of
+//! requests. It joins them by time, because both use the same clock.
 //!
 //! Invariants it judges
-//! - No claim makes a workspace's, a definition's or a key's slot holders exceed the limit in force then.
-//! - A request is in flight only while its execution holds a slot; so those in flight in a workspace
-//!   are no more than the limit was when the last of them was admitted.
-//! - An execution begins once, ends once, and only its owner writes facts of it.
+//! - No claim makes the slot holders of a workspace, a definition or a key exceed the limit in force at that time.
+//! - A request is in flight only while its execution holds a slot. So the requests in flight in a workspace never
+//!   exceed the limit at the time when the last of them was admitted.
+//! - An execution begins once and ends once, and only its owner writes its events.
 //! - One request number runs under one execution id.
 //!
-//! Attempts are counted; whether there should have been any is the run's to say.
+//! The judge counts attempts. Each run decides how many attempts are correct.
 //!
-//! What a process that was paused beyond its lease had already sent, or sends in the moment it
-//! wakes, cannot be called back: it is counted apart.
+//! A process that was paused beyond its lease may have sent requests before the pause, or may send them when it wakes.
+//! Such requests cannot be recalled, so they are counted separately.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
 
-use super::log::{Entry, Ticket, What};
+use super::log::{Entry, LimitedItem, SlotChange};
 use super::zombies::Zombies;
-use crate::receiver::Delivery;
+use crate::receiver::ReceivedRequest;
 use crate::service::Pause;
 
-/// How many findings are told one by one.
-const TOLD: usize = 8;
+/// How many findings are printed one by one.
+const MOST_FINDINGS: usize = 8;
 
-/// All that a run left to be judged.
+/// Everything that a run left to be judged.
 #[derive(Debug)]
-pub(super) struct Evidence<'a> {
+pub(super) struct SlotEvidence<'a> {
     pub(super) log: &'a [Entry],
-    pub(super) deliveries: &'a [Delivery],
+    pub(super) deliveries: &'a [ReceivedRequest],
     pub(super) pauses: &'a [Pause],
-    /// Process ids, by the names of their starts.
+    /// Process ids, with the name of each start.
     pub(super) processes: &'a HashMap<Uuid, String>,
 }
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct SlotVerdict {
     pub(super) over_workspace: usize,
     pub(super) over_definition: usize,
     pub(super) over_key: usize,
@@ -48,20 +48,20 @@ pub(super) struct Verdict {
     /// Requests in flight without a slot.
     pub(super) outside_slot: usize,
     pub(super) zombie_sends: usize,
-    /// Facts accepted from a process that did not own the run.
+    /// Events that were stored for a process that did not own the run.
     pub(super) zombie_facts: usize,
     pub(super) begun_twice: usize,
     pub(super) number_twice: usize,
-    /// Rewound, or changed after the end.
+    /// Executions that went back to PENDING, or changed after their end.
     pub(super) illegal: usize,
-    /// Starts that were held against their items.
+    /// Starts that counted as attempts of their items.
     pub(super) attempts: usize,
     pub(super) slots_taken: usize,
-    /// The first findings, in words.
-    pub(super) told: Vec<String>,
+    /// The first findings, as text.
+    pub(super) findings: Vec<String>,
 }
 
-impl Verdict {
+impl SlotVerdict {
     pub(super) fn over_cap(&self) -> usize {
         self.over_workspace + self.over_definition + self.over_key + self.over_seen
     }
@@ -70,15 +70,15 @@ impl Verdict {
         self.begun_twice + self.number_twice
     }
 
-    fn tell(&mut self, finding: impl FnOnce() -> String) {
-        if self.told.len() < TOLD {
-            self.told.push(finding());
+    fn find(&mut self, finding: impl FnOnce() -> String) {
+        if self.findings.len() < MOST_FINDINGS {
+            self.findings.push(finding());
         }
     }
 }
 
 /// Judges a run.
-pub(super) fn judge(evidence: &Evidence<'_>) -> Verdict {
+pub(super) fn judge(evidence: &SlotEvidence<'_>) -> SlotVerdict {
     let mut replay =
         Replay { zombies: Zombies::new(evidence.log, evidence.pauses, evidence.processes), ..Replay::default() };
     let mut moments = moments(evidence.deliveries).into_iter().peekable();
@@ -95,7 +95,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Verdict {
     replay.verdict
 }
 
-/// A request's begin or end.
+/// The time at which a request began or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment {
     at: i64,
@@ -104,16 +104,16 @@ struct Moment {
 }
 
 impl Moment {
-    /// An end is noted before the slot is freed, a begin after it was taken: so at the same
-    /// microsecond an end goes first and a begin last.
+    /// The receiver records the end of a request before the slot is freed, and its begin after the slot was taken. So
+    /// at the same microsecond, an end comes before the log's entry and a begin after it.
     fn is_before(&self, entry: i64) -> bool {
         if self.begins { self.at < entry } else { self.at <= entry }
     }
 }
 
-/// When each entry was written, at the latest. The log's order is that of the numbers, and a writer
-/// draws its number before it reads the clock: one that had to wait in between notes a late time, and
-/// was all the same before everybody with a higher number.
+/// The latest time at which each entry can have been written. A writer draws its number before it reads the clock, and
+/// the log is in the order of the numbers. A writer that had to wait in between records a time that is too late, so
+/// each time is lowered to the earliest later one.
 fn times(log: &[Entry]) -> Vec<i64> {
     let mut times: Vec<i64> = log.iter().map(|entry| entry.at).collect();
     for later in (1..times.len()).rev() {
@@ -122,7 +122,7 @@ fn times(log: &[Entry]) -> Vec<i64> {
     times
 }
 
-fn moments(deliveries: &[Delivery]) -> Vec<Moment> {
+fn moments(deliveries: &[ReceivedRequest]) -> Vec<Moment> {
     let mut moments: Vec<Moment> = deliveries
         .iter()
         .enumerate()
@@ -137,14 +137,14 @@ fn moments(deliveries: &[Delivery]) -> Vec<Moment> {
 }
 
 struct Held {
-    /// The order of taking, and the workspace's limit then.
+    /// The number of the slot in the order of taking, and the workspace's limit at that time.
     order: usize,
     limit: i32,
 }
 
 #[derive(Default)]
 struct Replay<'a> {
-    verdict: Verdict,
+    verdict: SlotVerdict,
     zombies: Zombies<'a>,
     tiers: HashMap<String, i32>,
     workspaces: HashMap<Uuid, (String, Option<i32>, bool)>,
@@ -154,41 +154,41 @@ struct Replay<'a> {
     by_definition: HashMap<Uuid, i32>,
     by_key: HashMap<(Uuid, String), i32>,
     begun: BTreeSet<Uuid>,
-    /// Requests in flight in slots, by workspace and execution.
+    /// Requests in flight whose execution holds a slot, by workspace and execution.
     in_flight: HashMap<Uuid, BTreeMap<Uuid, BTreeSet<usize>>>,
 }
 
 impl Replay<'_> {
-    fn entry(&mut self, evidence: &Evidence<'_>, entry: &Entry) {
+    fn entry(&mut self, evidence: &SlotEvidence<'_>, entry: &Entry) {
         match &entry.what {
-            What::Taken(ticket) => self.taken(ticket),
-            What::Freed(ticket) => self.freed(evidence, ticket),
-            What::Begun { execution, .. } => {
+            SlotChange::Taken(item) => self.slot_taken(item),
+            SlotChange::Freed(item) => self.freed(evidence, item),
+            SlotChange::Begun { execution, .. } => {
                 if !self.begun.insert(*execution) {
                     self.verdict.begun_twice += 1;
-                    self.verdict.tell(|| format!("execution {execution} began twice"));
+                    self.verdict.find(|| format!("execution {execution} began twice"));
                 }
             }
-            What::Owned { .. } | What::Ended { .. } => {}
-            What::Rewound { execution } | What::Revived { execution } => {
+            SlotChange::Owned { .. } | SlotChange::Ended { .. } => {}
+            SlotChange::Rewound { execution } | SlotChange::Revived { execution } => {
                 self.verdict.illegal += 1;
-                self.verdict.tell(|| format!("execution {execution} went back: {:?}", entry.what));
+                self.verdict.find(|| format!("execution {execution} moved backwards: {:?}", entry.what));
             }
-            What::Attempt { execution } => {
+            SlotChange::Attempt { execution } => {
                 self.verdict.attempts += 1;
-                self.verdict.tell(|| format!("execution {execution} was counted an attempt"));
+                self.verdict.find(|| format!("an attempt of execution {execution} was counted"));
             }
-            What::Zombie { execution, name } => {
+            SlotChange::Zombie { execution, name } => {
                 self.verdict.zombie_facts += 1;
-                self.verdict.tell(|| format!("{name} wrote a fact of execution {execution}, which it did not own"));
+                self.verdict.find(|| format!("{name} wrote a fact of execution {execution}, which it did not own"));
             }
-            What::Workspace { id, tier, limit, closed } => {
+            SlotChange::Workspace { id, tier, limit, closed } => {
                 self.workspaces.insert(*id, (tier.clone(), *limit, *closed));
             }
-            What::Definition { id, concurrency, key_concurrency } => {
+            SlotChange::Definition { id, concurrency, key_concurrency } => {
                 self.definitions.insert(*id, (*concurrency, *key_concurrency));
             }
-            What::Tier { name, limit } => {
+            SlotChange::Tier { name, limit } => {
                 self.tiers.insert(name.clone(), *limit);
             }
         }
@@ -202,45 +202,44 @@ impl Replay<'_> {
         }
     }
 
-    fn taken(&mut self, ticket: &Ticket) {
+    fn slot_taken(&mut self, item: &LimitedItem) {
         self.verdict.slots_taken += 1;
-        let limit = self.limit_of(ticket.workspace);
-        let (concurrency, key_concurrency) = self.definitions.get(&ticket.definition).copied().unwrap_or((None, 1));
-        let held = add(&mut self.by_workspace, ticket.workspace, 1);
+        let limit = self.limit_of(item.workspace);
+        let (concurrency, key_concurrency) = self.definitions.get(&item.definition).copied().unwrap_or((None, 1));
+        let held = add(&mut self.by_workspace, item.workspace, 1);
         if held > limit {
             self.verdict.over_workspace += 1;
-            self.verdict.tell(|| format!("workspace {} took slot {held} of {limit}", ticket.workspace));
+            self.verdict.find(|| format!("workspace {} took slot {held} of {limit}", item.workspace));
         }
-        let held = add(&mut self.by_definition, ticket.definition, 1);
+        let held = add(&mut self.by_definition, item.definition, 1);
         if concurrency.is_some_and(|limit| held > limit) {
             self.verdict.over_definition += 1;
-            self.verdict.tell(|| format!("definition {} took slot {held} of {concurrency:?}", ticket.definition));
+            self.verdict.find(|| format!("definition {} took slot {held} of {concurrency:?}", item.definition));
         }
-        if let Some(key) = &ticket.key {
-            let held = add(&mut self.by_key, (ticket.definition, key.clone()), 1);
+        if let Some(key) = &item.key {
+            let held = add(&mut self.by_key, (item.definition, key.clone()), 1);
             if held > key_concurrency {
                 self.verdict.over_key += 1;
-                self.verdict
-                    .tell(|| format!("key {key} of {} took slot {held} of {key_concurrency}", ticket.definition));
+                self.verdict.find(|| format!("key {key} of {} took slot {held} of {key_concurrency}", item.definition));
             }
         }
-        self.slots.insert(ticket.item, Held { order: self.verdict.slots_taken, limit });
+        self.slots.insert(item.item, Held { order: self.verdict.slots_taken, limit });
     }
 
-    fn freed(&mut self, evidence: &Evidence<'_>, ticket: &Ticket) {
-        self.slots.remove(&ticket.item);
-        add(&mut self.by_workspace, ticket.workspace, -1);
-        add(&mut self.by_definition, ticket.definition, -1);
-        if let Some(key) = &ticket.key {
-            add(&mut self.by_key, (ticket.definition, key.clone()), -1);
+    fn freed(&mut self, evidence: &SlotEvidence<'_>, item: &LimitedItem) {
+        self.slots.remove(&item.item);
+        add(&mut self.by_workspace, item.workspace, -1);
+        add(&mut self.by_definition, item.definition, -1);
+        if let Some(key) = &item.key {
+            add(&mut self.by_key, (item.definition, key.clone()), -1);
         }
-        let left = self.in_flight.get_mut(&ticket.workspace).and_then(|open| open.remove(&ticket.item));
+        let left = self.in_flight.get_mut(&item.workspace).and_then(|open| open.remove(&item.item));
         for delivery in left.into_iter().flatten() {
             self.outside(evidence, delivery, "was in flight when its slot was freed");
         }
     }
 
-    fn moment(&mut self, evidence: &Evidence<'_>, moment: &Moment) {
+    fn moment(&mut self, evidence: &SlotEvidence<'_>, moment: &Moment) {
         let delivery = &evidence.deliveries[moment.delivery];
         let open = self.in_flight.entry(delivery.workspace).or_default();
         if !moment.begins {
@@ -260,29 +259,29 @@ impl Replay<'_> {
         let (seen, limit) = (open.len(), last.map_or(0, |held| usize::try_from(held.limit).unwrap_or_default()));
         if seen > limit {
             self.verdict.over_seen += 1;
-            self.verdict.tell(|| format!("workspace {} had {seen} in flight of {limit}", delivery.workspace));
+            self.verdict.find(|| format!("workspace {} had {seen} in flight of {limit}", delivery.workspace));
         }
     }
 
-    fn outside(&mut self, evidence: &Evidence<'_>, delivery: usize, how: &str) {
+    fn outside(&mut self, evidence: &SlotEvidence<'_>, delivery: usize, how: &str) {
         let delivery = &evidence.deliveries[delivery];
         if self.zombies.sent(delivery.execution, delivery.begin, delivery.end) {
             self.verdict.zombie_sends += 1;
             return;
         }
         self.verdict.outside_slot += 1;
-        self.verdict.tell(|| format!("request {}/{} {how}", delivery.execution, delivery.node));
+        self.verdict.find(|| format!("request {}/{} {how}", delivery.execution, delivery.node));
     }
 
-    fn numbers(&mut self, deliveries: &[Delivery]) {
+    fn numbers(&mut self, deliveries: &[ReceivedRequest]) {
         let mut ids: HashMap<i64, Uuid> = HashMap::new();
-        let mut told: BTreeSet<i64> = BTreeSet::new();
+        let mut reported: BTreeSet<i64> = BTreeSet::new();
         for delivery in deliveries {
             let first = *ids.entry(delivery.n).or_insert(delivery.execution);
-            if first != delivery.execution && told.insert(delivery.n) {
+            if first != delivery.execution && reported.insert(delivery.n) {
                 self.verdict.number_twice += 1;
                 let (n, other) = (delivery.n, delivery.execution);
-                self.verdict.tell(|| format!("request number {n} ran as {first} and as {other}"));
+                self.verdict.find(|| format!("request number {n} ran as {first} and as {other}"));
             }
         }
     }

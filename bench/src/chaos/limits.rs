@@ -1,8 +1,9 @@
-//! Limits that change all the time, by plain statements as any operator would write them.
+//! Changes limits during the whole run, with plain SQL statements as an operator would write them.
 //!
 //! Invariants
-//! - Up and down, to nothing and back. Nothing stays closed for long: the load is to run, not to wait.
-//! - At the end everything is as it was.
+//! - Limits go up and down, to zero and back. No limit stays at zero and nothing stays paused for long, because the
+//!   load must run.
+//! - At the end every limit has its original value.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,13 +14,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::setup::{Definition, Tenant};
+use super::setup::{Tenant, TenantDefinition};
 use crate::random::Random;
 
-/// How long something may stay closed, in ms.
+/// How long a limit may stay at zero, or a workspace paused, in ms.
 const CLOSED: (u64, u64) = (100, 1_500);
 
-/// Changes limits until told to stop.
+/// Changes limits until it is stopped.
 pub(super) async fn change(
     client: Client,
     tenants: &[Tenant],
@@ -35,7 +36,8 @@ pub(super) async fn change(
             Some((_, change)) => change,
             None => Change::draw(&tenants[random.below(tenants.len())], &mut random),
         };
-        // A statement that waited too long for a claim gives up, as an operator's would.
+        // The statement may fail because it waited too long for a lock that a claim holds. An operator's statement
+        // could fail in the same way, so the error is ignored.
         let _late = change.make(&client).await;
         if let Some(opening) = change.opening() {
             let after = Duration::from_millis(random.between(CLOSED.0, CLOSED.1));
@@ -56,7 +58,7 @@ enum Change {
 impl Change {
     fn draw(tenant: &Tenant, random: &mut Random) -> Change {
         let number = |random: &mut Random, bound| i32::try_from(random.below(bound)).unwrap_or_default();
-        let one_of = |is: fn(&Definition) -> bool, random: &mut Random| {
+        let one_of = |is: fn(&TenantDefinition) -> bool, random: &mut Random| {
             let all: Vec<Uuid> = tenant.definitions.iter().filter(|it| is(it)).map(|it| it.id).collect();
             (!all.is_empty()).then(|| all[random.below(all.len())])
         };
@@ -67,11 +69,11 @@ impl Change {
             10 => Some(Change::Tier(3 + number(random, 3))),
             _ => None,
         };
-        // Up to four, or back to what the tier says.
+        // A limit of zero to four, or none: then the limit of the tier applies.
         drawn.unwrap_or_else(|| Change::Override(tenant.id, Some(number(random, 7)).filter(|limit| *limit <= 4)))
     }
 
-    /// What opens again what this one closes.
+    /// The change that reverts this change, if this change stops all executions.
     fn opening(self) -> Option<Change> {
         match self {
             Change::Override(id, Some(0)) => Some(Change::Override(id, Some(3))),
@@ -106,7 +108,7 @@ impl Change {
     }
 }
 
-/// Puts every limit back.
+/// Restores every limit.
 pub(super) async fn restore(client: &Client) -> anyhow::Result<()> {
     client
         .batch_execute(

@@ -1,9 +1,9 @@
-//! Requests for executions: in batches straight into the store; over HTTP in bursts that reach every process
-//! at once, so that all of them claim for one workspace together; or over HTTP at a steady pace, each to one.
+//! Requests for executions, in one of three ways: in batches directly into the store; over HTTP in bursts; or over HTTP
+//! at a steady rate. A burst reaches every process at once, so that all of them claim for one workspace together.
 //!
 //! Invariants
-//! - Every request has a number of its own; its execution sends it to the receiver.
-//! - Only what was accepted counts, and everything that was accepted does.
+//! - Every request has a number of its own, which the execution sends to the receiver.
+//! - Only accepted requests are counted.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use kernel::queue::Priority;
 use serde_json::json;
 use store::Store;
-use store::queue::enqueue::{Accepted, Start};
+use store::queue::enqueue::{EnqueueOutcome, Start};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::api::{Api, Ask};
-use super::setup::{Definition, Tenant};
+use super::api::{Api, StartRequest};
+use super::setup::{Tenant, TenantDefinition};
 use crate::random::Random;
 
 const BATCH: usize = 100;
 const KEYS: usize = 3;
 
-/// What was asked for and accepted. Shared by all who ask.
+/// What was requested and accepted. Shared by all clients.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     next: AtomicI64,
     accepted: Mutex<Vec<Uuid>>,
-    /// Batches that are still to come.
+    /// Batches that still have to be sent.
     left: AtomicUsize,
 }
 
@@ -50,7 +50,7 @@ impl Load {
         self.accepted.lock().len()
     }
 
-    /// How many of the batched ones are still to be asked for.
+    /// How many of the batched requests still have to be sent.
     pub(super) fn left(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
@@ -63,23 +63,24 @@ impl Load {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Accepts in batches, at most `rate` a second.
+    /// Enqueues in batches, at most `rate` executions a second, until no batch is left or the load is stopped.
     pub(super) async fn batches(
         self: Arc<Self>,
         store: Store,
         tenants: Arc<[Tenant]>,
         mut random: Random,
         rate: f64,
+        stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut done = 0usize;
-        while self.left() > 0 {
+        while self.left() > 0 && !stop.is_cancelled() {
             let size = self.left().min(BATCH);
             let starts: Vec<Start> = (0..size).map(|_| self.start(&tenants, &mut random)).collect();
             let answers = store.enqueue(&starts, "harness").await.context("enqueue a batch")?;
             for answer in answers {
                 match answer {
-                    Accepted::New { execution, .. } => self.note(execution.0),
+                    EnqueueOutcome::New { execution, .. } => self.note(execution.0),
                     other => anyhow::bail!("a start was answered {other:?}"),
                 }
             }
@@ -87,7 +88,7 @@ impl Load {
             done += size;
             #[expect(clippy::cast_precision_loss, reason = "a time to wait")]
             let due = Duration::from_secs_f64(done as f64 / rate);
-            tokio::time::sleep_until(began + due).await;
+            tokio::select! { () = tokio::time::sleep_until(began + due) => {}, () = stop.cancelled() => {} }
         }
         Ok(())
     }
@@ -111,7 +112,7 @@ impl Load {
         }
     }
 
-    /// Every so often one start to each process at the same moment, all for one workspace.
+    /// At intervals, sends one start request to each process at the same moment, all for one workspace.
     pub(super) async fn bursts(self: Arc<Self>, burst: Burst, mut random: Random, stop: CancellationToken) {
         let mut asked = JoinSet::new();
         while !stop.is_cancelled() {
@@ -120,17 +121,21 @@ impl Load {
             for place in burst.api.healthy() {
                 let n = self.number();
                 let input = json!({ "n": n });
-                let ask =
-                    Ask { workspace: tenant.id, definition: tenant.definitions[0].id, input, key: format!("n{n}") };
+                let request = StartRequest {
+                    workspace: tenant.id,
+                    definition: tenant.definitions[0].id,
+                    input,
+                    key: format!("n{n}"),
+                };
                 let (load, api) = (Arc::clone(&self), burst.api.clone());
-                asked.spawn(async move { load.note(api.start(place, &ask).await) });
+                asked.spawn(async move { load.note(api.start(place, &request).await) });
             }
             while asked.try_join_next().is_some() {}
         }
         asked.join_all().await;
     }
 
-    /// One start every so often, at the processes in turn, but for the one to be left alone.
+    /// Sends one start request per interval, to the processes in turn, except the process at `left_alone`.
     pub(super) async fn steady(self: Arc<Self>, steady: Steady, mut random: Random, stop: CancellationToken) {
         let mut asked = JoinSet::new();
         let mut ticks = tokio::time::interval(steady.every);
@@ -141,32 +146,33 @@ impl Load {
             let Some(place) = places.get(turn % places.len().max(1)).copied() else { continue };
             let tenant = &steady.tenants[random.below(steady.tenants.len())];
             let (definition, n) = (tenant.definitions[0].id, self.number());
-            let ask = Ask { workspace: tenant.id, definition, input: json!({ "n": n }), key: format!("n{n}") };
+            let request =
+                StartRequest { workspace: tenant.id, definition, input: json!({ "n": n }), key: format!("n{n}") };
             let (load, api) = (Arc::clone(&self), steady.api.clone());
-            asked.spawn(async move { load.note(api.start(place, &ask).await) });
+            asked.spawn(async move { load.note(api.start(place, &request).await) });
             while asked.try_join_next().is_some() {}
         }
         asked.join_all().await;
     }
 }
 
-/// Whom a steady load is for, and at whom it comes.
+/// The targets of a steady load.
 pub(super) struct Steady {
     pub(super) api: Api,
     pub(super) tenants: Arc<[Tenant]>,
     pub(super) every: Duration,
-    /// The place of the process that gets none of it.
+    /// The place of the process that gets no requests of this load.
     pub(super) left_alone: Arc<AtomicUsize>,
 }
 
-/// Whom bursts are for, and how often they come.
+/// The targets and the interval of bursts.
 pub(super) struct Burst {
     pub(super) api: Api,
     pub(super) tenants: Arc<[Tenant]>,
     pub(super) every: Duration,
 }
 
-/// A tenant, those with more slots more often.
+/// A random tenant. Tenants with more slots are chosen more often.
 fn busy<'a>(tenants: &'a [Tenant], random: &mut Random) -> &'a Tenant {
     loop {
         let tenant = &tenants[random.below(tenants.len())];
@@ -181,6 +187,6 @@ fn busy<'a>(tenants: &'a [Tenant], random: &mut Random) -> &'a Tenant {
     }
 }
 
-fn key(definition: Definition, random: &mut Random) -> Option<String> {
+fn key(definition: TenantDefinition, random: &mut Random) -> Option<String> {
     definition.keyed.then(|| format!("key {}", random.below(KEYS)))
 }

@@ -1,6 +1,6 @@
-//! The log that triggers write inside the transactions they judge, and its reading.
+//! Reads the log that the judge's triggers write, inside the transactions of the service.
 //!
-//! Not here: what it proves (`judge`).
+//! Not here: what the log proves (`judge`).
 
 use std::collections::HashMap;
 
@@ -9,16 +9,16 @@ use store::connect::Client;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// One thing that happened, in the order of the log.
+/// One event, in the order of the log.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) at: i64,
-    pub(super) what: What,
+    pub(super) what: SlotChange,
 }
 
-/// What an item counts against.
+/// The limits that an item counts against.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ticket {
+pub(super) struct LimitedItem {
     pub(super) item: Uuid,
     pub(super) workspace: Uuid,
     pub(super) definition: Uuid,
@@ -26,9 +26,9 @@ pub(super) struct Ticket {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    Taken(Ticket),
-    Freed(Ticket),
+pub(super) enum SlotChange {
+    Taken(LimitedItem),
+    Freed(LimitedItem),
     Begun {
         execution: Uuid,
         owner: Option<Uuid>,
@@ -40,11 +40,11 @@ pub(super) enum What {
     Ended {
         execution: Uuid,
     },
-    /// Back to PENDING after it had begun.
+    /// The execution went back to PENDING after it had begun.
     Rewound {
         execution: Uuid,
     },
-    /// Changed after its end.
+    /// The execution changed after its end.
     Revived {
         execution: Uuid,
     },
@@ -52,7 +52,7 @@ pub(super) enum What {
     Attempt {
         execution: Uuid,
     },
-    /// A fact from a process that did not own the run.
+    /// A process wrote an event of a run that it did not own.
     Zombie {
         execution: Uuid,
         name: String,
@@ -74,13 +74,13 @@ pub(super) enum What {
     },
 }
 
-impl What {
+impl SlotChange {
     pub(super) fn is_limit(&self) -> bool {
-        matches!(self, What::Workspace { .. } | What::Definition { .. } | What::Tier { .. })
+        matches!(self, SlotChange::Workspace { .. } | SlotChange::Definition { .. } | SlotChange::Tier { .. })
     }
 }
 
-/// Installs the triggers. Before anything is made that they are to see.
+/// Installs the triggers. Call this function before creating the workspaces and definitions that the triggers must log.
 pub(super) async fn install(client: &Client) -> anyhow::Result<()> {
     client.batch_execute(include_str!("../../sql/judge.sql")).await.context("install the judge's triggers")
 }
@@ -100,7 +100,7 @@ pub(super) async fn load(client: &Client) -> anyhow::Result<Vec<Entry>> {
     rows.iter().map(entry).collect()
 }
 
-/// Which start of a process had which ids.
+/// The ids of each start of a process.
 pub(super) async fn processes(client: &Client) -> anyhow::Result<HashMap<Uuid, String>> {
     let rows = client.query("SELECT id, name FROM chaos_process", &[]).await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
@@ -112,26 +112,26 @@ fn entry(row: &Row) -> anyhow::Result<Entry> {
     let text = || row.get::<_, Option<String>>("name").unwrap_or_default();
     let number = || row.get::<_, Option<i32>>("number");
     let other = || row.get::<_, Option<i32>>("other").unwrap_or_default();
-    let ticket = || Ticket {
+    let limited_item = || LimitedItem {
         item: id(),
         workspace: row.get::<_, Option<Uuid>>("workspace").unwrap_or_default(),
         definition: row.get::<_, Option<Uuid>>("definition").unwrap_or_default(),
         key: row.get("key"),
     };
     let what = match row.get::<_, &str>("what") {
-        "taken" => What::Taken(ticket()),
-        "freed" => What::Freed(ticket()),
-        "begun" => What::Begun { execution: id(), owner: owner() },
-        "owned" => What::Owned { execution: id(), owner: owner() },
-        "ended" => What::Ended { execution: id() },
-        "rewound" => What::Rewound { execution: id() },
-        "revived" => What::Revived { execution: id() },
-        "attempt" => What::Attempt { execution: id() },
-        "zombie" => What::Zombie { execution: id(), name: text() },
-        "workspace" => What::Workspace { id: id(), tier: text(), limit: number(), closed: other() != 0 },
-        "definition" => What::Definition { id: id(), concurrency: number(), key_concurrency: other() },
-        "tier" => What::Tier { name: text(), limit: number().unwrap_or_default() },
-        what => anyhow::bail!("the log says {what:?}"),
+        "taken" => SlotChange::Taken(limited_item()),
+        "freed" => SlotChange::Freed(limited_item()),
+        "begun" => SlotChange::Begun { execution: id(), owner: owner() },
+        "owned" => SlotChange::Owned { execution: id(), owner: owner() },
+        "ended" => SlotChange::Ended { execution: id() },
+        "rewound" => SlotChange::Rewound { execution: id() },
+        "revived" => SlotChange::Revived { execution: id() },
+        "attempt" => SlotChange::Attempt { execution: id() },
+        "zombie" => SlotChange::Zombie { execution: id(), name: text() },
+        "workspace" => SlotChange::Workspace { id: id(), tier: text(), limit: number(), closed: other() != 0 },
+        "definition" => SlotChange::Definition { id: id(), concurrency: number(), key_concurrency: other() },
+        "tier" => SlotChange::Tier { name: text(), limit: number().unwrap_or_default() },
+        what => anyhow::bail!("the log contains an unknown entry: {what:?}"),
     };
     Ok(Entry { at: row.get("at"), what })
 }

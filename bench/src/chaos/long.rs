@@ -1,14 +1,13 @@
-//! Long: children, loops, approvals, events and tasks, while servers and workers are killed and paused: each execution
-//! ends once as it was planned to, nothing that is recorded completed is performed again, no wait is answered twice,
-//! limits hold.
+//! Long: children, loops, approvals, events and tasks, while servers and workers are killed and paused. Each execution
+//! ends once, as planned. No completed node is performed again, no wait is answered twice, and limits hold.
 //!
 //!     plans ──▶ starts, answers, events, cancels │ servers │ workers of tasks ──▶ quiet ──▶ audit
 //!
 //! Invariants
-//! - How an execution is to end is planned before it is there.
-//! - A run goes on until servers and workers were killed, and one of each was paused until others had what it held.
+//! - The end of each execution is planned before it starts.
+//! - A run continues until servers and workers were killed, and one of each was paused until others had taken its work.
 //!
-//! Not here: how it is judged (`judge`), what is done to the processes (`nemesis`), what is run (`documents`, `plan`).
+//! Not here: judging (`judge`), the faults (`nemesis`), the workflows (`documents`, `plan`).
 
 mod approver;
 mod audit;
@@ -25,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,37 +32,38 @@ use uuid::Uuid;
 
 use self::approver::Approver;
 use self::audit::Audit;
-use self::documents::Times;
-use self::judge::Verdict;
-use self::load::Load;
+use self::documents::WaitTimes;
+use self::judge::LongVerdict;
+use self::load::LongLoad;
 use self::nemesis::{Faults, Late};
 use self::plan::Bounds;
 use self::worker::Order;
-use super::asking::tell_bases;
 use super::mutant::{self, Mutant};
 use super::nemesis::{Bases, Nemesis};
+use super::phases::{self, Shown};
+use super::retrying_client::tell_bases;
 use super::setup::{Setup, Stage};
-use super::{Leases, Outcome, Request, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, ms, seconds};
 use crate::random::Random;
 use crate::receiver::Policy;
-use crate::report::{machine, progress, say};
+use crate::report::{machine, say};
 use crate::service::{Fleet, History, Part, Spec};
 
 const SERVERS: usize = 3;
 const WORKERS: usize = 3;
-/// Tasks that a worker has at once.
+/// Tasks that a worker performs at a time.
 const LANES: usize = 4;
-/// What a worker may still write when its last task has ended.
+/// How long a worker may still write after its last task has ended.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
-/// How big a run is.
+/// How large a run is.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     executions: usize,
     tenants: usize,
     /// Items of the one large loop.
     big: i64,
-    /// The load is spread over so long.
+    /// How long the load lasts.
     faults: Duration,
     faults_at_most: Duration,
     /// From one fault to the next, in ms.
@@ -73,20 +73,20 @@ struct Size {
     lease_ms: u64,
     /// How long a wait waits that nobody answers.
     patience_of_waits: &'static str,
-    /// The run is over when nothing ended for so long.
+    /// The run is over when no execution ended for this long.
     patience: Duration,
 }
 
 impl Size {
-    fn of(request: &Request) -> Size {
+    fn of(options: &ChaosOptions) -> Size {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
-        let scaled = |full: f64| ((full * request.scale) as usize).max(40);
-        match request.short {
+        let scaled = |full: f64| ((full * options.scale) as usize).max(40);
+        match options.short {
             false => Size {
                 executions: scaled(2_000.0),
                 tenants: 40,
                 big: 500,
-                faults: Duration::from_secs_f64(240.0 * request.scale.clamp(0.1, 1.0)),
+                faults: Duration::from_secs_f64(240.0 * options.scale.clamp(0.1, 1.0)),
                 faults_at_most: Duration::from_secs(20 * 60),
                 fault_every: (600, 1_600),
                 lease: "5s",
@@ -111,40 +111,44 @@ impl Size {
 }
 
 /// Runs it.
-pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
-    let (size, leases) = (Size::of(request), Leases::of(request.short));
+pub async fn run(options: &ChaosOptions, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
+    let (size, leases) = (Size::of(options), Leases::of(options.short));
     let name = mutant.map_or("none", Mutant::name);
     say(format!(
         "long: {SERVERS} servers, {WORKERS} workers, {} executions, seed {}, mutant {name}",
-        size.executions, request.seed
+        size.executions, options.seed
     ));
     let machine = machine();
-    let run = Run::start(request, size, leases).await?;
-    run.faults(mutant).await?;
-    run.quiet().await?;
+    let run = Run::start(options, size, leases).await?;
+    // What was found cannot be undone, so the run has nothing more to show: what is open stays so, and is not judged.
+    let is_over = run.faults(mutant, mutant.is_some() || options.short).await?;
+    if !is_over {
+        run.heal().await?;
+        run.quiet().await?;
+    }
     let took = run.began.elapsed();
     say("audit: rows, triggers, calls, journals and answers");
-    let audit = Audit::of(&run.setup, &run.load.plans, &run.approver.given()).await?;
-    let mut broken = audit.broken();
+    let audit = run.audit().await?;
+    let mut broken = if is_over { audit.for_good() } else { audit.broken() };
     // What a run did not show holds nothing against a mutant.
     if mutant.is_none() && !run.is_shown(&audit.verdict) {
         broken.push("unshown".to_owned());
     }
-    for finding in audit.verdict.told.iter().chain(&audit.slots.told) {
+    for finding in audit.verdict.findings.iter().chain(&audit.slots.findings) {
         say(format!("  found: {finding}"));
     }
     let mut figures = run.figures(&audit, took);
-    figures["seed"] = json!(request.seed);
+    figures["seed"] = json!(options.seed);
     figures["settings"] = json!({
         "servers": SERVERS, "workers": WORKERS, "lanes": LANES, "workspaces": size.tenants, "task_lease": size.lease,
-        "largest_loop": size.big, "scale": request.scale, "short": request.short, "leases": leases.json(),
+        "largest_loop": size.big, "scale": options.scale, "short": options.short, "leases": leases.json(),
         "fsync": "off: the database server itself is not killed",
     });
     figures["mutant"] = json!(mutant.map(Mutant::name));
     figures["machine"] = machine;
     drop(run.workers);
     drop(run.load);
-    if let Some(logs) = run.setup.stop(request.keep_logs || (!broken.is_empty() && mutant.is_none())).await? {
+    if let Some(logs) = run.setup.stop(options.keep_logs || (!broken.is_empty() && mutant.is_none())).await? {
         say(format!("the processes' logs and journals are in {}", logs.display()));
     }
     Ok(Outcome { broken, figures })
@@ -155,7 +159,7 @@ struct Run {
     size: Size,
     leases: Leases,
     workers: Arc<Fleet>,
-    load: Arc<Load>,
+    load: Arc<LongLoad>,
     approver: Arc<Approver>,
     /// The file that says where the service listens.
     bases: PathBuf,
@@ -165,28 +169,29 @@ struct Run {
 }
 
 impl Run {
-    async fn start(request: &Request, size: Size, leases: Leases) -> anyhow::Result<Run> {
-        let policy = Policy { seed: request.seed, fast: (5, 40), slow: (80, 300), slow_every: 10, repeat: ms(60) };
-        let setup = Setup::start(request, Stage::new(SERVERS, leases, policy)).await?;
+    async fn start(options: &ChaosOptions, size: Size, leases: Leases) -> anyhow::Result<Run> {
+        let policy = Policy { seed: options.seed, fast: (5, 40), slow: (80, 300), slow_every: 10, repeat: ms(60) };
+        let setup = Setup::start(options, Stage::new(SERVERS, leases, policy)).await?;
         facts::install(&setup.client).await?;
-        let times = Times { patience: size.patience_of_waits, lease: size.lease };
+        let times = WaitTimes { patience: size.patience_of_waits, lease: size.lease };
         let tenants = setup.tenants(size.tenants, &documents::all(&setup.receiver, times)).await?;
         let bases = setup.spec.logs.join("bases.json");
         tell_bases(&setup.fleet, &bases)?;
         let workers = crew(&setup.spec, size.lease_ms, &bases).await?;
-        let mut random = Random::new(request.seed);
+        let mut random = Random::new(options.seed);
         let bounds = Bounds { tenants: size.tenants, big: size.big, lease_ms: size.lease_ms };
         let plans = plan::draw(&mut random, size.executions, bounds);
         let workspaces: Vec<Uuid> = tenants.iter().map(|tenant| tenant.id).collect();
         let (target, key) = (setup.cluster.target()?, setup.spec.root_key.clone());
         let approver = Arc::new(Approver::new(&plans, workspaces, target, bases.clone(), key));
-        let load = Load::new(plans, tenants, setup.api.clone(), Arc::clone(&approver), size.faults);
+        let load = LongLoad::new(plans, tenants, setup.api.clone(), Arc::clone(&approver), size.faults);
         let (load, late, began) = (Arc::new(load), Arc::default(), Instant::now());
-        Ok(Run { setup, size, leases, workers, load, approver, bases, late, seed: request.seed, began })
+        Ok(Run { setup, size, leases, workers, load, approver, bases, late, seed: options.seed, began })
     }
 
-    /// The load, with kills and pauses beside it; then everybody is back, and only those who answer go on.
-    async fn faults(&self, mutant: Option<Mutant>) -> anyhow::Result<()> {
+    /// The load, with kills and pauses beside it. If `looks`, it is audited meanwhile; true if that found something.
+    /// Short runs without a mutant look too, so that an audit which finds what is not there is noticed.
+    async fn faults(&self, mutant: Option<Mutant>, looks: bool) -> anyhow::Result<bool> {
         say("faults: executions start, servers and workers are killed and paused");
         mutant::mutate(&self.setup.client, mutant).await?;
         let stop = CancellationToken::new();
@@ -205,31 +210,36 @@ impl Run {
         let bases = Bases { servers: Arc::clone(&self.setup.fleet), file: self.bases.clone() };
         let (every, client) = (self.size.fault_every, target.connect().await?);
         tasks.spawn(Nemesis::new(random, every, stop.clone(), client, Some(bases)).run(faults));
-        let mut shown = Instant::now();
-        loop {
-            tokio::select! {
-                Some(done) = tasks.join_next() => done.context("a task of the harness broke off")??,
-                fallen = self.one_falls() => bail!("{fallen}; the logs are in {}", self.setup.spec.logs.display()),
-                () = tokio::time::sleep(ms(200)) => {}
-            }
+        let (mut shown, mut looked) = (Shown::new(), Instant::now());
+        phases::faults(tasks, stop, (async || self.one_falls().await, &self.setup.spec.logs), async || {
             let open = self.setup.open().await?;
             self.show(open, &mut shown);
-            if (self.load.is_done() && self.is_staged()) || self.began.elapsed() >= self.size.faults_at_most {
-                break;
+            if looks && looked.elapsed() > mutant::LOOK_EVERY {
+                if !self.audit().await?.for_good().is_empty() {
+                    return Ok(Some(true));
+                }
+                looked = Instant::now();
             }
-        }
-        stop.cancel();
-        while let Some(done) = tasks.join_next().await {
-            done.context("a task of the harness broke off")??;
-        }
-        say("heal: everybody is back");
+            let over = self.load.is_done() && self.is_staged();
+            Ok((over || self.began.elapsed() >= self.size.faults_at_most).then_some(false))
+        })
+        .await
+    }
+
+    async fn audit(&self) -> anyhow::Result<Audit> {
+        Audit::of(&self.setup, &self.load.plans, &self.approver).await
+    }
+
+    /// Restarts or resumes every process. Only the approver goes on.
+    async fn heal(&self) -> anyhow::Result<()> {
+        say("heal: every process is restarted or resumed");
         mutant::whole(&self.setup.client).await?;
         self.setup.fleet.heal().await?;
         self.workers.heal().await?;
         tell_bases(&self.setup.fleet, &self.bases)
     }
 
-    /// Has everything happened that a run is to show?
+    /// True if everything has happened that a run must show.
     fn is_staged(&self) -> bool {
         let killed = |fleet: &Fleet| !fleet.history().kills.is_empty();
         let late = |count: &std::sync::atomic::AtomicUsize| count.load(Ordering::Relaxed) > 0;
@@ -243,37 +253,26 @@ impl Run {
         }
     }
 
-    /// Nobody is struck any more: everything ends.
+    /// No more faults: everything ends.
     async fn quiet(&self) -> anyhow::Result<()> {
-        say("quiet: whatever was started ends");
+        say("quiet: waiting for every execution to end");
         let stop = CancellationToken::new();
         let client = self.setup.cluster.target()?.connect().await?;
         let answering = tokio::spawn(Arc::clone(&self.approver).run(client, stop.clone()));
-        let (mut last, mut since, mut shown) = (usize::MAX, Instant::now(), Instant::now());
-        loop {
+        let mut shown = Shown::new();
+        let falls = (async || self.one_falls().await, self.setup.spec.logs.as_path());
+        phases::quiet(("executions", self.size.patience), falls, async || {
             let open = self.setup.open().await?;
-            if open < last {
-                (last, since) = (open, Instant::now());
-            }
-            if open == 0 {
-                break;
-            }
-            if since.elapsed() > self.size.patience {
-                say(format!("{open} executions do not end"));
-                break;
-            }
             self.show(open, &mut shown);
-            tokio::select! {
-                fallen = self.one_falls() => bail!("{fallen}; the logs are in {}", self.setup.spec.logs.display()),
-                () = tokio::time::sleep(ms(100)) => {}
-            }
-        }
+            Ok(open)
+        })
+        .await?;
         tokio::time::sleep(LAST_WORD).await;
         stop.cancel();
-        answering.await.context("answering broke off")?
+        answering.await.context("answering stopped early")?
     }
 
-    fn show(&self, open: usize, shown: &mut Instant) {
+    fn show(&self, open: usize, shown: &mut Shown) {
         let history = self.history();
         let text = format!(
             "{:>4} s  started {}  open {open}  calls {}  kills {}  pauses {}",
@@ -283,15 +282,10 @@ impl Run {
             history.kills.len(),
             history.pauses.len(),
         );
-        if shown.elapsed() > Duration::from_secs(15) {
-            *shown = Instant::now();
-            say(text);
-        } else {
-            progress(text);
-        }
+        shown.show(text);
     }
 
-    /// Of servers and workers.
+    /// The faults of servers and workers.
     fn history(&self) -> History {
         let (mut all, workers) = (self.setup.fleet.history(), self.workers.history());
         all.kills.extend(workers.kills);
@@ -327,8 +321,8 @@ impl Run {
         })
     }
 
-    /// Did everything happen that was to be judged?
-    fn is_shown(&self, verdict: &Verdict) -> bool {
+    /// True if everything happened that must be judged.
+    fn is_shown(&self, verdict: &LongVerdict) -> bool {
         self.is_staged() && verdict.late_refused > 0 && verdict.second_answers > 0 && verdict.repeats > 0
     }
 }

@@ -1,12 +1,13 @@
-//! Wrong versions of the service, each of which the judge must find: the proof that it can.
+//! Wrong versions of the service. The judge must detect each, which proves that it can.
 //!
-//! Every run of `strict`, mutant or not, has one thing put into the database: a record can be made to arrive late
-//! (`late.sql`), which is how a zombie's last word comes after its successor has begun.
+//! Every run of `strict`, mutant or not, installs one thing in the database: records can be delayed (`late.sql`). So
+//! the last record of a paused process arrives after its successor has begun.
 //!
 //! Invariants
 //! - A mutant changes only the run's own database, what its engine is asked or answers, or a setting; texts are changed
 //!   where they say what is expected, or not at all.
-//! - The schedule of a mutant's run is the one of a run without it.
+//! - The schedule of a mutant's run is the one of a run without it, except for its end: the run stops once the break
+//!   has been found.
 
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a mutated claim waits between its count and its commit.
 const HOLD: &str = "0.04";
+/// How often a run looks whether its mutant has been found already.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often a wrong recovery looks.
 const RECOVER_EVERY: Duration = Duration::from_millis(50);
 
@@ -29,39 +32,39 @@ pub enum Mutant {
     UnfencedLimit,
     /// A silent process's items go back to the queue: the slot is freed while the run may be alive.
     FreeOnTimeout,
-    /// A fact is accepted from whoever brings it.
+    /// A fact is accepted from any process.
     NoClaimFence,
-    /// A silent process's requests are made again under new ids.
+    /// The requests of a silent process are started again under new ids.
     NewIdOnRepeat,
-    /// An engine that is away is taken for one that refuses the item.
+    /// An unavailable engine is treated as one that refuses the item.
     RefusalOnOutage,
-    /// A start may run again what has closed, and each is a request of its own.
+    /// A start may run again what has closed, and each start is a separate request.
     AllowDuplicates,
-    /// A node that is taken again, because its worker died, is tried again.
+    /// A node that is performed again because its worker died counts as another attempt.
     CrashIsAttempt,
-    /// A job is ended by whoever once had a claim of it.
+    /// A job can be ended under any earlier claim.
     UnfencedEnd,
-    /// Our own worker starts a job that another took meanwhile.
+    /// Forebay's own worker starts a job that another worker claimed in the meantime.
     UnguardedStart,
     /// A worker that died counts as a failure of its job.
     RecoveryCounts,
-    /// Facts do not say what came out of a job.
+    /// Facts do not contain the result of a job.
     LossyFact,
-    /// What a loop has done is forgotten when its run changes hands.
+    /// The finished items of a loop are forgotten when its run gets another owner.
     ForgottenItems,
-    /// A wait takes whatever answer comes, also when it has one; a token is not used up.
+    /// A wait accepts every answer, even if it has one. A token can be used again.
     ManyAnswers,
-    /// A task is ended by whoever once had a claim of it.
+    /// A task can be ended under any earlier claim.
     UnfencedTask,
     /// A node that is performed again makes another child.
     TwinChildren,
-    /// A full process lets its shards go.
+    /// A full process releases its shards.
     FullLetsGo,
-    /// A lock timeout while a node asks is taken for an answer: it is told as a refusal of the data.
+    /// A lock timeout while a node opens its wait is treated as an answer: a refusal of the data.
     TroubleIsAnswer,
-    /// Workflows may call an address that is closed to them.
+    /// Workflows may call an address that is forbidden.
     OpenOutbound,
-    /// A migration waits for its lock, and everybody behind it.
+    /// A migration waits for its lock, and everybody waits behind it.
     MigrateWaits,
 }
 
@@ -140,18 +143,18 @@ impl Mutant {
             Mutant::FreeOnTimeout => include_str!("../../sql/free_on_timeout.sql").to_owned(),
             Mutant::NewIdOnRepeat => include_str!("../../sql/new_id_on_repeat.sql").to_owned(),
             Mutant::CrashIsAttempt => replaced("node", &[TAKEN_AGAIN])?,
-            Mutant::UnfencedEnd => replaced("work", &[SHOWN, NOT_OURS])?,
-            Mutant::UnguardedStart => replaced("work", &[STILL_PENDING])?,
+            Mutant::UnfencedEnd => replaced("job_workers", &[SHOWN, NOT_OURS])?,
+            Mutant::UnguardedStart => replaced("jobs", &[STILL_PENDING])?,
             Mutant::RecoveryCounts => replaced("job", &[COUNTED_ALREADY])?,
-            Mutant::LossyFact => replaced("job", &[TOLD])?,
+            Mutant::LossyFact => replaced("job", &[CHANGE_COLUMNS])?,
             Mutant::ForgottenItems => include_str!("../../sql/forgotten_items.sql").to_owned(),
-            Mutant::ManyAnswers => replaced("ask", &[STILL_OPEN, STILL_OPEN_ROW, USED])?,
+            Mutant::ManyAnswers => replaced("wait", &[STILL_OPEN, STILL_OPEN_ROW, USED])?,
             Mutant::UnfencedTask => replaced("task", &[SHOWN_CLAIM, SHOWN_CLAIM_ROW])?,
             Mutant::TwinChildren => {
                 format!("DROP INDEX forebay.workflow_execution_child;\n{}", replaced("child", &[FOUND_CHILD])?)
             }
-            Mutant::FullLetsGo => replaced("beat", &[DISPATCHES, TAKES_SHARDS])?,
-            // The database knows nothing of it.
+            Mutant::FullLetsGo => replaced("heartbeat", &[DISPATCHES, TAKES_SHARDS])?,
+            // These mutants change nothing in the database.
             Mutant::RefusalOnOutage
             | Mutant::AllowDuplicates
             | Mutant::TroubleIsAnswer
@@ -161,7 +164,7 @@ impl Mutant {
         client.batch_execute(&text).await.with_context(|| format!("apply the mutant {}", self.name()))
     }
 
-    /// Recovers in this mutant's way, if it has one, until told to stop.
+    /// Runs this mutant's recovery, if it has one, until stopped.
     pub(super) async fn recover(self, target: Target, silent: Duration, stop: CancellationToken) -> anyhow::Result<()> {
         if !matches!(self, Mutant::FreeOnTimeout | Mutant::NewIdOnRepeat) {
             return Ok(());
@@ -169,14 +172,14 @@ impl Mutant {
         let client = target.connect().await?;
         while !stop.is_cancelled() {
             tokio::time::sleep(RECOVER_EVERY).await;
-            // A deadlock with the service is as wrong as the rest, and passes.
+            // A deadlock with the service is as wrong as the rest, and is ignored.
             let _wrong = client.query("SELECT chaos_recover($1)", &[&silent.as_secs_f64()]).await;
         }
         Ok(())
     }
 }
 
-/// Lets records arrive late, and breaks the database in the mutant's way if there is one.
+/// Lets records arrive late, and applies the mutant's change, if there is one.
 pub(super) async fn prepare(client: &Client, mutant: Option<Mutant>) -> anyhow::Result<()> {
     let record = replaced("record", &[LATE_RECORD])?;
     let late = format!("{}\n{record}", include_str!("../../sql/late.sql"));
@@ -184,7 +187,7 @@ pub(super) async fn prepare(client: &Client, mutant: Option<Mutant>) -> anyhow::
     mutate(client, mutant).await
 }
 
-/// Breaks the database in the mutant's way if there is one.
+/// Applies the mutant's change to the database, if there is one.
 pub(super) async fn mutate(client: &Client, mutant: Option<Mutant>) -> anyhow::Result<()> {
     match mutant {
         Some(mutant) => mutant.apply(client).await,
@@ -192,14 +195,14 @@ pub(super) async fn mutate(client: &Client, mutant: Option<Mutant>) -> anyhow::R
     }
 }
 
-/// Every function is what it was.
+/// Restores every function.
 pub(super) async fn whole(client: &Client) -> anyhow::Result<()> {
     let functions = store::migrate::FUNCTIONS.iter().chain(&store::migrate::SHARED);
     let functions: String = functions.map(|(_, text)| format!("{text}\n")).collect();
     client.batch_execute(&functions).await.context("restore the functions")
 }
 
-/// Makes the database whole again, so that the run can end.
+/// Restores the database, so that the run can end.
 pub(super) async fn restore(client: &Client) -> anyhow::Result<()> {
     client.batch_execute("DELETE FROM chaos_late").await.context("let every record arrive")?;
     whole(client).await?;
@@ -207,8 +210,8 @@ pub(super) async fn restore(client: &Client) -> anyhow::Result<()> {
 }
 
 const LATE_RECORD: (&str, &str) = (
-    "BEGIN\n    -- The rows are changed below",
-    "BEGIN\n    PERFORM forebay.chaos_arrive();\n    -- The rows are changed below",
+    "BEGIN\n    -- Rows are changed below",
+    "BEGIN\n    PERFORM forebay.chaos_arrive();\n    -- Rows are changed below",
 );
 /// Both ways to the lock: to wait for it, and to ask for several.
 const LOCK: (&str, &str) = ("PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);", "NULL;");
@@ -227,49 +230,50 @@ const HELD: (&str, &str) = (
      candidates AS MATERIALIZED (\n        SELECT next.* FROM hold CROSS JOIN workspaces CROSS JOIN LATERAL (",
 );
 const OWNED: (&str, &str) = (
-    "execution.owner = p_process AND execution.owner_epoch = run.epoch\n              AND execution.status = \
-     'RUNNING'\n              FOR UPDATE",
+    "execution.owner = coalesce(p_process, execution.owner)\n              AND execution.owner_epoch = run.epoch AND \
+     execution.status = 'RUNNING'\n              FOR UPDATE",
     "execution.status = 'RUNNING'\n              FOR UPDATE",
 );
 const TAKEN_AGAIN: (&str, &str) = ("attempt = greatest(node.attempt, 1)", "attempt = node.attempt + 1");
 /// Whatever claim is shown, it is taken for the one that holds the job.
 const SHOWN: (&str, &str) = (
-    "forebay_r1.job_standing(p_id, p_workspace, p_claim);\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM \
+    "forebay_r1.job_claim_state(p_id, p_workspace, p_claim);\nBEGIN\n    IF v_state = 'held' THEN\n        PERFORM \
      forebay_r1.finish_job",
-    "forebay_r1.job_standing(p_id, p_workspace, (SELECT claim_id FROM forebay.workflow_queue_job WHERE id = \
-     p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay_r1.finish_job",
+    "forebay_r1.job_claim_state(p_id, p_workspace, (SELECT claim_id FROM forebay.workflow_queue_job WHERE id = \
+     p_id));\nBEGIN\n    IF v_state = 'held' THEN\n        PERFORM forebay_r1.finish_job",
 );
-const NOT_OURS: (&str, &str) = (" OR v_job.held = 'ours' THEN 'lost'", " THEN 'lost'");
+const NOT_OURS: (&str, &str) = (" OR v_job.claimed_via = 'projector' THEN 'lost'", " THEN 'lost'");
 const STILL_PENDING: (&str, &str) = (
-    "projection.status = 'pending' AND projection.retry_count = asked.retries",
-    "projection.retry_count = asked.retries",
+    "projection.status = 'pending' AND projection.retry_count = requested.retries",
+    "projection.retry_count = requested.retries",
 );
 const COUNTED_ALREADY: (&str, &str) = (
     "p_new.result := NULL;\n        -- A retry",
     "p_new.result := NULL;\n        p_new.retry_count := p_old.retry_count + CASE p_old.status WHEN 'processing' THEN \
      1 ELSE 0 END;\n        -- A retry",
 );
-const TOLD: (&str, &str) = ("'{id,event_id,event_type,event_data,", "'{result,id,event_id,event_type,event_data,");
+const CHANGE_COLUMNS: (&str, &str) =
+    ("'{id,event_id,event_type,event_data,", "'{result,id,event_id,event_type,event_data,");
 const STILL_OPEN: (&str, &str) = (
-    "WHEN v_wait.status = 'OPEN' THEN coalesce(v_useless, 'accepted')",
-    "WHEN v_wait.status IN ('OPEN', 'ANSWERED', 'TAKEN') THEN 'accepted'",
+    "WHEN v_wait.status = 'OPEN' THEN coalesce(v_refusal, 'accepted')",
+    "WHEN v_wait.status IN ('OPEN', 'ANSWERED', 'RECEIVED') THEN 'accepted'",
 );
 const STILL_OPEN_ROW: (&str, &str) = (
-    "answered_at = clock_timestamp(), look = false
+    "answered_at = clock_timestamp(), recheck = false
          WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
-           AND wait.status = 'OPEN' AND v_told = 'accepted';",
-    "answered_at = clock_timestamp(), look = false, seen_at = NULL
+           AND wait.status = 'OPEN' AND v_result = 'accepted';",
+    "answered_at = clock_timestamp(), recheck = false, read_at = NULL
          WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
-           AND v_told = 'accepted';",
+           AND v_result = 'accepted';",
 );
-const USED: (&str, &str) = (" WHEN v_token.used_at IS NOT NULL THEN 'used'", "");
+const USED: (&str, &str) = (" WHEN v_token.used_at IS NOT NULL THEN 'token_used'", "");
 const SHOWN_CLAIM: (&str, &str) = (
     "WHEN v_wait.claim_id = p_claim AND v_wait.status = 'CLAIMED' AND v_lives",
     "WHEN v_wait.status = 'CLAIMED' AND v_lives",
 );
 const SHOWN_CLAIM_ROW: (&str, &str) = (
-    "WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND wait.claim_id = p_claim AND v_told = 'accepted'",
-    "WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND v_told = 'accepted'",
+    "WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND wait.claim_id = p_claim AND v_result = 'accepted'",
+    "WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND v_result = 'accepted'",
 );
 const FOUND_CHILD: (&str, &str) =
     ("AND child.parent_attempt = p_attempt;", "AND child.parent_attempt = p_attempt AND p_definition IS NULL;");
@@ -294,7 +298,7 @@ fn replaced(function: &str, changes: &[(&str, &str)]) -> anyhow::Result<String> 
 
 fn fences(verb: &str) -> String {
     ["workspace", "workflow_definition", "tier"]
-        .map(|table| format!("ALTER TABLE forebay.{table} {verb} TRIGGER fence;"))
+        .map(|table| format!("ALTER TABLE forebay.{table} {verb} TRIGGER lock_limit_change;"))
         .concat()
 }
 
@@ -308,11 +312,12 @@ mod tests {
         replaced("record", &[LATE_RECORD, OWNED]).expect("the record");
         replaced("begin", &[(GRANTED, "")]).expect("the begin");
         replaced("node", &[TAKEN_AGAIN]).expect("the node");
-        replaced("work", &[SHOWN, NOT_OURS, STILL_PENDING]).expect("working on jobs");
-        replaced("job", &[COUNTED_ALREADY, TOLD]).expect("the job");
-        replaced("ask", &[STILL_OPEN, STILL_OPEN_ROW, USED]).expect("the ask");
+        replaced("job_workers", &[SHOWN, NOT_OURS]).expect("workers");
+        replaced("jobs", &[STILL_PENDING]).expect("the projector");
+        replaced("job", &[COUNTED_ALREADY, CHANGE_COLUMNS]).expect("the job");
+        replaced("wait", &[STILL_OPEN, STILL_OPEN_ROW, USED]).expect("the wait");
         replaced("task", &[SHOWN_CLAIM, SHOWN_CLAIM_ROW]).expect("the task");
         replaced("child", &[FOUND_CHILD]).expect("the child");
-        replaced("beat", &[DISPATCHES, TAKES_SHARDS]).expect("the beat");
+        replaced("heartbeat", &[DISPATCHES, TAKES_SHARDS]).expect("the heartbeat");
     }
 }

@@ -1,11 +1,11 @@
-//! What the nemeses of all runs have in common: they strike now and then, as the seed says, kill processes and have
-//! them started again, and pause others until something has happened meanwhile.
+//! The part that the nemeses of all runs share. A nemesis causes faults at random intervals: it kills processes and
+//! restarts them, and pauses other processes until a condition holds.
 //!
 //! Invariants
 //! - Every choice comes from the seed.
-//! - What was killed is started again. A nemesis ends when all of its faults are over.
+//! - A killed process is restarted. A nemesis ends when all of its faults are over.
 //!
-//! Not here: what is struck when (`strict::nemesis`, `long::nemesis`, `mixed::nemesis`).
+//! Not here: the choice of targets (`strict::nemesis`, `long::nemesis`, `mixed::nemesis`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::asking::tell_bases;
 use super::ms;
+use super::retrying_client::tell_bases;
 use crate::random::Random;
 use crate::service::Fleet;
 
-/// How often a pause looks whether it has lasted long enough.
+/// How often a pause checks whether it has lasted long enough.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// One run's choice of whom to strike, and how.
+/// A run's choice of targets and faults.
 pub(super) trait Strikes: Send {
     fn strike(&mut self, nemesis: &mut Nemesis, strike: usize) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// Whom to tell where the service listens, each time a process was started again.
+/// The file to which the addresses of the service are written each time a process was restarted.
 #[derive(Clone, Debug)]
 pub(super) struct Bases {
     pub(super) servers: Arc<Fleet>,
@@ -58,7 +58,7 @@ impl Nemesis {
         Nemesis { random, stop, client: Arc::new(client), every, bases, faults: JoinSet::new() }
     }
 
-    /// Does its worst until told to stop. Fails if a process cannot be started again.
+    /// Strikes until stopped. Fails if a process cannot be restarted.
     pub(super) async fn run(mut self, mut strikes: impl Strikes) -> anyhow::Result<()> {
         let mut count = 0usize;
         loop {
@@ -68,28 +68,28 @@ impl Nemesis {
                     strikes.strike(&mut self, count).await?;
                     count += 1;
                 }
-                Some(done) = self.faults.join_next() => done.context("a fault broke off")??,
+                Some(done) = self.faults.join_next() => done.context("a fault stopped early")??,
                 () = self.stop.cancelled() => break,
             }
         }
         while let Some(done) = self.faults.join_next().await {
-            done.context("a fault broke off")??;
+            done.context("a fault stopped early")??;
         }
         Ok(())
     }
 
-    /// A fault that takes its time.
+    /// Starts a fault that takes some time.
     pub(super) fn spawn(&mut self, fault: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
         self.faults.spawn(fault);
     }
 
-    /// One of the healthy; none unless more than so many are.
+    /// One of the healthy processes. Returns none if only `spared` processes or fewer are healthy.
     pub(super) fn one_of(&mut self, fleet: &Fleet, spared: usize) -> Option<usize> {
         let healthy = fleet.healthy();
         (healthy.len() > spared).then(|| healthy[self.random.below(healthy.len())])
     }
 
-    /// Kills a process; after at most so many ms it is started again.
+    /// Kills a process, and restarts it after at most this many ms.
     pub(super) fn kill(&mut self, fleet: &Arc<Fleet>, place: usize, longest_ms: u64) {
         let away = ms(self.random.between(0, longest_ms));
         if fleet.kill(place).is_none() {
@@ -103,7 +103,7 @@ impl Nemesis {
         });
     }
 
-    /// A pause of a process, until something happened and then for at most so many ms.
+    /// Pauses a process until a condition holds, and then for at most this many ms more.
     pub(super) fn pause(&mut self, fleet: &Arc<Fleet>, longest: Duration, wakes_ms: u64) -> Pause {
         Pause {
             fleet: Arc::clone(fleet),
@@ -115,7 +115,7 @@ impl Nemesis {
     }
 }
 
-/// Somebody who is to wake when what it held is another's.
+/// A paused process that is resumed when other processes have taken over its work.
 pub(super) struct Pause {
     pub(super) fleet: Arc<Fleet>,
     pub(super) client: Arc<Client>,
@@ -125,7 +125,8 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    /// Looks until it is so, and a little longer. False if that takes too long, or the run stops.
+    /// Polls until the condition holds, then waits a little longer. Returns false if the condition did not hold in
+    /// time, or if the run stops.
     pub(super) async fn until<R>(&self, look: impl FnMut() -> R) -> anyhow::Result<bool>
     where
         R: Future<Output = anyhow::Result<bool>>,
@@ -137,7 +138,7 @@ impl Pause {
         Ok(so)
     }
 
-    /// Looks until it is so. False if that takes longer, or the run stops.
+    /// Polls until the condition holds. Returns false if it did not hold in time, or if the run stops.
     pub(super) async fn within<R>(&self, longest: Duration, mut look: impl FnMut() -> R) -> anyhow::Result<bool>
     where
         R: Future<Output = anyhow::Result<bool>>,
@@ -152,9 +153,10 @@ impl Pause {
         Ok(false)
     }
 
-    /// What a statement says that each holds: its name, what, and by which hold.
+    /// Runs a statement that returns what each process holds: the name of the process, the id of the object, and the id
+    /// of the claim or owner.
     pub(super) async fn held(&self, statement: &str) -> anyhow::Result<Vec<(String, Uuid, Uuid)>> {
-        let rows = self.client.query(statement, &[]).await.context("look for what is held")?;
+        let rows = self.client.query(statement, &[]).await.context("read what each process holds")?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
     }
 }

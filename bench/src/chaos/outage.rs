@@ -1,35 +1,35 @@
-//! Outage: what the service stands on goes away and comes back, and whatever was accepted ends once, as if
-//! nothing had happened. Two acts, each on a service of its own: `database` and `engine`.
+//! Outage: the database or the engine becomes unavailable and comes back. Every accepted execution ends once, with the
+//! same result as without the outage. Two acts, each on its own service: `database` and `engine`.
 //!
 //! Invariants
-//! - Accepted means that the client saw a 202. It asks again, with the same key, until it does.
-//! - Nobody helps: no process is restarted.
-//! - What an outage cost is counted by triggers: an attempt leaves no trace on an item that is gone.
+//! - Accepted means that the client saw a 202. The client repeats the request with the same key until it does.
+//! - No process is restarted: the service recovers by itself.
+//! - Triggers count the attempts that an outage causes, because the queue item is deleted when its execution ends.
 //!
-//! Not here: killed processes of ours (`strict`, `durable`).
+//! Not here: killed processes of the service (`strict`, `durable`).
 
 mod database;
 mod engine;
+pub(super) mod readiness;
 mod remote;
-pub(super) mod told;
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use store::connect::Client;
 
-use super::judge::{Evidence, judge};
+use super::judge::{SlotEvidence, judge};
 use super::load::Load;
 use super::mutant::Mutant;
 use super::setup::Setup;
-use super::{Leases, Outcome, Request, log, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, log, ms, seconds};
 use crate::report::{machine, say};
 
 const PROCESSES: usize = 3;
 const TENANTS: usize = 12;
-/// The run is over when nothing ended for so long.
+/// The run is over when no execution ended for this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// After an outage something must end within so long.
+/// After an outage an execution must end within this time.
 const RECOVERY: Duration = Duration::from_secs(30);
 
 /// How big a run is.
@@ -41,23 +41,23 @@ struct Size {
     /// Connections are cut this often, in ms.
     cut_every: (u64, u64),
     burst_every: Duration,
-    /// The engine is away for so long.
+    /// How long the engine is unavailable.
     away: Duration,
-    /// The load before that, and after.
+    /// How long the load lasts before the engine is unavailable, and after it.
     around: Duration,
 }
 
 impl Size {
-    fn of(request: &Request) -> Size {
+    fn of(options: &ChaosOptions) -> Size {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of times")]
-        let restarts = ((20.0 * request.scale).ceil() as usize).max(1);
-        match request.short {
+        let restarts = ((20.0 * options.scale).ceil() as usize).max(1);
+        match options.short {
             false => Size {
                 restarts,
                 every: (5_000, 9_000),
                 cut_every: (300, 1_500),
                 burst_every: ms(40),
-                away: Duration::from_secs(120).mul_f64(request.scale).max(Duration::from_secs(10)),
+                away: Duration::from_secs(120).mul_f64(options.scale).max(Duration::from_secs(10)),
                 around: Duration::from_secs(10),
             },
             true => Size {
@@ -72,53 +72,53 @@ impl Size {
     }
 }
 
-/// What an act came to: what it counted, what it alone has to tell, and what did not hold.
+/// The result of an act: its counts, its own figures, and what did not hold.
 #[derive(Debug, Default)]
 struct Act {
     tally: Tally,
-    told: Value,
+    figures: Value,
     broken: Vec<String>,
 }
 
-/// Runs it; of a mutant, the act that is to find it.
-pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
-    let (size, leases, machine) = (Size::of(request), Leases::of(request.short), machine());
+/// Runs both acts. With a mutant, runs only the act that must detect the mutant.
+pub async fn run(options: &ChaosOptions, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
+    let (size, leases, machine) = (Size::of(options), Leases::of(options.short), machine());
     let name = mutant.map_or("none", Mutant::name);
-    say(format!("outage: {PROCESSES} processes, seed {}, mutant {name}", request.seed));
+    say(format!("outage: {PROCESSES} processes, seed {}, mutant {name}", options.seed));
     let began = Instant::now();
     let database = match mutant {
-        None => database::act(request, size).await?,
+        None => database::act(options, size).await?,
         Some(_) => Act::default(),
     };
-    let engine = engine::act(request, size, mutant).await?;
+    let engine = engine::act(options, size, mutant).await?;
     let broken = [database.broken, engine.broken].concat();
     let tally = database.tally.and(&engine.tally);
     let mut figures = json!({
         "run": "outage",
         "restarts": 0, "cuts": 0, "accepted": tally.accepted, "terminal": tally.accepted - tally.lost,
         "lost": tally.lost,
-        "doubled": tally.doubled, "failed_by_outage": tally.failed, "recovery_max_s": tenths(tally.recovery_s),
+        "doubled": tally.doubled, "failed_by_outage": tally.failed, "recovery_max_s": round_to_tenths(tally.recovery_s),
         "attempts": tally.attempts, "slots_left": tally.slots_left, "over_cap": tally.over_cap,
-        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name),
+        "seconds": seconds(began.elapsed()), "seed": options.seed, "mutant": mutant.map(Mutant::name),
         "machine": machine,
         "settings": {
-            "processes": PROCESSES, "workspaces": TENANTS, "short": request.short, "scale": request.scale,
+            "processes": PROCESSES, "workspaces": TENANTS, "short": options.short, "scale": options.scale,
             "leases": leases.json(),
         },
     });
-    for (name, value) in [database.told, engine.told].iter().filter_map(Value::as_object).flatten() {
+    for (name, value) in [database.figures, engine.figures].iter().filter_map(Value::as_object).flatten() {
         figures[name] = value.clone();
     }
     Ok(Outcome { broken, figures })
 }
 
-/// What an act left behind.
+/// The counts of an act.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tally {
     accepted: i64,
     lost: i64,
     doubled: i64,
-    /// Ended otherwise than they would have without the outage.
+    /// Executions that did not complete. Without the outage, all would.
     failed: i64,
     attempts: i64,
     slots_left: i64,
@@ -128,7 +128,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts. `outages` are the moments from which recovery counts, in µs.
+    /// Counts the records of an act. `outages` are the times from which recovery is measured, in µs.
     async fn of(setup: &Setup, client: &Client, load: &Load, outages: &[i64]) -> anyhow::Result<Tally> {
         say("audit: replaying the log");
         let accepted = load.accepted();
@@ -138,8 +138,9 @@ impl Tally {
         let slots = "SELECT count(*) FROM execution_queue WHERE stage = 5";
         let (entries, processes) = (log::load(client).await?, log::processes(client).await?);
         let deliveries = setup.receiver.deliveries();
-        let verdict = judge(&Evidence { log: &entries, deliveries: &deliveries, pauses: &[], processes: &processes });
-        for finding in &verdict.told {
+        let verdict =
+            judge(&SlotEvidence { log: &entries, deliveries: &deliveries, pauses: &[], processes: &processes });
+        for finding in &verdict.findings {
             say(format!("  found: {finding}"));
         }
         Ok(Tally {
@@ -150,7 +151,7 @@ impl Tally {
             attempts: i64::try_from(verdict.attempts)?,
             slots_left: client.query_one(slots, &[]).await?.get(0),
             over_cap: i64::try_from(verdict.over_cap())?,
-            recovery_s: recovery(client, outages).await?,
+            recovery_s: longest_recovery(client, outages).await?,
         })
     }
 
@@ -167,7 +168,7 @@ impl Tally {
         }
     }
 
-    /// What does not hold, with what the act itself found.
+    /// The names of the invariants that did not hold, including the act's own in `more`.
     fn broken(&self, act: &str, more: &[(&str, bool)]) -> Vec<String> {
         let checks = [
             ("lost", self.lost > 0 || self.accepted == 0),
@@ -184,7 +185,7 @@ impl Tally {
 }
 
 /// The longest time from one of these moments to the next end of an execution, in seconds.
-pub(super) async fn recovery(client: &Client, outages: &[i64]) -> anyhow::Result<f64> {
+pub(super) async fn longest_recovery(client: &Client, outages: &[i64]) -> anyhow::Result<f64> {
     let sql = "SELECT coalesce(max(extract(epoch FROM n.at) - o.at / 1000000.0), 0)::float8
                  FROM unnest($1::bigint[]) AS o (at)
                 CROSS JOIN LATERAL (SELECT coalesce(min(e.completed_at), now()) AS at FROM workflow_execution e
@@ -192,9 +193,9 @@ pub(super) async fn recovery(client: &Client, outages: &[i64]) -> anyhow::Result
     Ok(client.query_one(sql, &[&outages]).await?.get(0))
 }
 
-/// Waits until whatever was accepted has ended, or nothing ends any more.
-pub(super) async fn quiet(client: &Client) -> anyhow::Result<()> {
-    say("quiet: whatever was accepted ends");
+/// Waits until every accepted execution has ended, or until no execution ended for `PATIENCE`.
+pub(super) async fn wait_until_ended(client: &Client) -> anyhow::Result<()> {
+    say("quiet: waiting for every accepted execution to end");
     let open = "SELECT count(*) FROM workflow_execution WHERE completed_at IS NULL";
     let (mut last, mut since) = (i64::MAX, Instant::now());
     loop {
@@ -209,20 +210,20 @@ pub(super) async fn quiet(client: &Client) -> anyhow::Result<()> {
     }
 }
 
-/// The load is even over the workspaces: a smaller tier's would only wait.
+/// Gives all workspaces the same limit, because items of a smaller tier would only wait.
 pub(super) async fn even_limits(setup: &Setup) -> anyhow::Result<()> {
     Ok(setup.client.batch_execute("UPDATE workspace SET limit_override = 10").await?)
 }
 
-/// Stops an act; its processes' logs are kept if something is to be found out.
-pub(super) async fn stop(setup: Setup, keep_logs: bool) -> anyhow::Result<()> {
+/// Stops an act. Keeps the logs of its processes if something must be investigated.
+pub(super) async fn stop_setup(setup: Setup, keep_logs: bool) -> anyhow::Result<()> {
     if let Some(logs) = setup.stop(keep_logs).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }
     Ok(())
 }
 
-pub(super) fn tenths(value: f64) -> f64 {
+pub(super) fn round_to_tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_an_outage_cost_is_told_with_the_act_that_found_it() {
+    fn the_cost_of_an_outage_is_reported_with_the_act_that_found_it() {
         let good = Tally { accepted: 3, recovery_s: 29.0, ..Tally::default() };
         let broken = |change: fn(&mut Tally)| {
             let mut tally = good.clone();

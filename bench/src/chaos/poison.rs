@@ -1,16 +1,16 @@
-//! Poison: executions that break what runs them, one sort after the other, beside a steady load.
+//! Poison: executions that break their process, one sort after the other, beside a steady load.
 //!
 //!     before: the load alone ──▶ nul ──▶ graph ──▶ panic ──▶ killer ──▶ quiet ──▶ audit
 //!
 //! Invariants
-//! - A process claims what it accepted itself: the load goes to all but the one that runs the poison,
-//!   and leaves whichever the poison comes to next.
-//! - The killer's process is killed each time it runs, once nothing else is on it, and started again:
-//!   so no other execution may count a death.
-//! - What is counted is judged. How long starts took is told beside how long they took before, and not
-//!   judged: those who measure and those who are started again have the machine in common.
+//! - A process usually claims the executions that it accepted itself. So the load goes to all processes except the one
+//!   that runs the poison or will run it next.
+//! - Each time the `killer` execution runs, its process is killed and restarted, but only when it holds no other run.
+//!   So no other execution may count a death.
+//! - The counts are judged. The times of starts are reported next to the times before the poison, but not judged,
+//!   because the restarts load the same machine.
 //!
-//! Not here: what runs in the same process as the poison (the tests of `app` have it beside each sort).
+//! Not here: executions in the same process as the poison (the tests of `app` cover each sort).
 
 mod dose;
 mod pace;
@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::api::Ask;
+use super::api::StartRequest;
 use super::load::{Load, Steady};
 use super::setup::{Setup, Stage, Tenant};
-use super::{Leases, Outcome, Request, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, ms, seconds};
 use crate::random::Random;
 use crate::receiver::Policy;
 use crate::report::{machine, say};
@@ -37,11 +37,11 @@ use dose::Poison;
 use pace::{Pace, Poisoned, Started};
 
 const PROCESSES: usize = 3;
-/// Where poison is given. The killer comes to others too.
+/// The place of the process where poison is started. The killer is later resumed at other places too.
 const POISONED: usize = 2;
-/// Workspaces of the load; each poison has one of its own beside them.
+/// Workspaces of the load. Each poison has its own workspace in addition.
 const TENANTS: usize = 8;
-/// How long a killer's process may take to have nothing else on it.
+/// How long to wait until the killer's process holds no other run.
 const ALONE_WITHIN: Duration = Duration::from_secs(20);
 
 /// How big a run is.
@@ -50,14 +50,14 @@ struct Size {
     /// From one start of the load to the next.
     every: Duration,
     before: Duration,
-    /// Each poison but the killer is given for so long.
+    /// How long each poison except the killer is started.
     given: Duration,
     dose_every: Duration,
 }
 
 impl Size {
-    fn of(request: &Request) -> Size {
-        let (every, before, given) = match request.short {
+    fn of(options: &ChaosOptions) -> Size {
+        let (every, before, given) = match options.short {
             false => (ms(10), Duration::from_secs(20), Duration::from_secs(10)),
             true => (ms(20), Duration::from_secs(3), Duration::from_secs(2)),
         };
@@ -65,12 +65,12 @@ impl Size {
     }
 }
 
-/// Runs it.
-pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
-    let (size, leases, machine) = (Size::of(request), Leases::of(request.short), machine());
-    say(format!("poison: {PROCESSES} processes, {} sorts, seed {}", Poison::ALL.len(), request.seed));
-    let policy = Policy { seed: request.seed, fast: (0, 0), slow: (0, 0), slow_every: 1, repeat: ms(0) };
-    let setup = Setup::start(request, Stage::new(PROCESSES, leases, policy)).await?;
+/// Runs all sorts of poison.
+pub async fn run(options: &ChaosOptions) -> anyhow::Result<Outcome> {
+    let (size, leases, machine) = (Size::of(options), Leases::of(options.short), machine());
+    say(format!("poison: {PROCESSES} processes, {} sorts, seed {}", Poison::ALL.len(), options.seed));
+    let policy = Policy { seed: options.seed, fast: (0, 0), slow: (0, 0), slow_every: 1, repeat: ms(0) };
+    let setup = Setup::start(options, Stage::new(PROCESSES, leases, policy)).await?;
     let light =
         json!({ "version": 1, "name": "light", "nodes": { "say": { "kind": "LOG", "with": { "message": "hello" } } } });
     let documents: Vec<Value> =
@@ -80,18 +80,18 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
     let poisoned = tenants.split_off(TENANTS);
     let run = Run { setup, size, leases, load: Arc::default(), left_alone: Arc::default(), poisoned: Mutex::default() };
     let began = Instant::now();
-    let doses = run.setup.while_all_live(run.all(tenants.into(), &poisoned, request.seed)).await?;
+    let doses = run.setup.while_all_live(run.all(tenants.into(), &poisoned, options.seed)).await?;
     let (mut figures, broken) = run.audit(&doses).await?;
     figures["run"] = json!("poison");
-    figures["seed"] = json!(request.seed);
+    figures["seed"] = json!(options.seed);
     figures["seconds"] = json!(seconds(began.elapsed()));
     figures["machine"] = machine;
     figures["settings"] = json!({
         "processes": PROCESSES, "workspaces": TENANTS, "starts_every_ms": size.every.as_millis(),
-        "short": request.short,
+        "short": options.short,
         "leases": leases.json(), "fsync": "off: the database server itself is not killed",
     });
-    if let Some(logs) = run.setup.stop(request.keep_logs || !broken.is_empty()).await? {
+    if let Some(logs) = run.setup.stop(options.keep_logs || !broken.is_empty()).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }
     Ok(Outcome { broken, figures })
@@ -102,16 +102,16 @@ struct Run {
     size: Size,
     leases: Leases,
     load: Arc<Load>,
-    /// The place that the load does not go to.
+    /// The place that the load avoids.
     left_alone: Arc<AtomicUsize>,
     poisoned: Mutex<Poisoned>,
 }
 
-/// What was given, and when.
+/// The poison that was started, and when.
 struct Doses {
     before: (i64, i64),
     given: Vec<Given>,
-    /// Processes that ended before one was killed.
+    /// Processes that ended before they were killed.
     fell: i64,
 }
 
@@ -123,21 +123,21 @@ struct Given {
 }
 
 impl Run {
-    /// The load, and beside it each poison in turn.
+    /// Runs the load, with each poison in turn.
     async fn all(&self, tenants: Arc<[Tenant]>, poisoned: &[Tenant], seed: u64) -> anyhow::Result<Doses> {
         self.poison_is_at(POISONED);
         let stop = CancellationToken::new();
         let left_alone = Arc::clone(&self.left_alone);
         let steady = Steady { api: self.setup.api.clone(), tenants, every: self.size.every, left_alone };
         let loading = tokio::spawn(Arc::clone(&self.load).steady(steady, Random::new(seed), stop.clone()));
-        // The first second warms up.
+        // The first second is a warm-up.
         tokio::time::sleep(ms(1_000)).await;
         let from = now_us();
         tokio::time::sleep(self.size.before).await;
         let before = (from, now_us());
         let (mut given, mut fell) = (Vec::new(), 0);
         for (n, (poison, tenant)) in Poison::ALL.into_iter().zip(poisoned).enumerate() {
-            say(format!("{} is given", poison.name()));
+            say(format!("starting the poison {}", poison.name()));
             let definition = tenant.definitions[n + 1].id;
             poison.spoil(&self.setup.client, definition).await?;
             let from = now_us();
@@ -152,40 +152,41 @@ impl Run {
             given.push(Given { poison, during: (from, now_us()), ids, kills });
         }
         stop.cancel();
-        loading.await.context("the load broke off")?;
+        loading.await.context("the load stopped early")?;
         self.quiet().await?;
         Ok(Doses { before, given, fell })
     }
 
-    /// From now on the poison is there, and the load is not.
+    /// From now on the poison runs at this place, and the load avoids it.
     fn poison_is_at(&self, place: usize) {
         self.left_alone.store(place, Ordering::Relaxed);
         self.poisoned.lock().push((now_us(), place));
     }
 
-    /// Dose after dose, all at one process; answers when they have ended, or should have.
+    /// Starts poison executions one after the other, all at one process. Returns when they have ended, or after a time
+    /// limit.
     async fn give(&self, poison: Poison, tenant: &Tenant, definition: Uuid) -> anyhow::Result<Vec<Uuid>> {
         let (began, mut ids) = (Instant::now(), Vec::new());
         while began.elapsed() < self.size.given {
             let key = format!("{} {}", poison.name(), ids.len());
-            let ask = Ask { workspace: tenant.id, definition, input: json!({}), key };
-            ids.push(self.setup.api.start(POISONED, &ask).await);
+            let request = StartRequest { workspace: tenant.id, definition, input: json!({}), key };
+            ids.push(self.setup.api.start(POISONED, &request).await);
             tokio::time::sleep(self.size.dose_every).await;
         }
         let patience = Instant::now();
-        while self.setup.without_end(&ids).await? > 0 && patience.elapsed() < Duration::from_secs(30) {
+        while self.setup.count_unended(&ids).await? > 0 && patience.elapsed() < Duration::from_secs(30) {
             tokio::time::sleep(ms(50)).await;
         }
         Ok(ids)
     }
 
-    /// One execution whose process is killed each time it runs, until it has ended or is run no more.
+    /// One execution whose process is killed each time it runs, until it has ended or no longer runs.
     async fn kill(&self, tenant: &Tenant, definition: Uuid) -> anyhow::Result<(Vec<Uuid>, usize)> {
-        let ask = Ask { workspace: tenant.id, definition, input: json!({}), key: "killer".to_owned() };
-        let killer = self.setup.api.start(POISONED, &ask).await;
+        let request = StartRequest { workspace: tenant.id, definition, input: json!({}), key: "killer".to_owned() };
+        let killer = self.setup.api.start(POISONED, &request).await;
         let patience = ms(4 * self.leases.runs) + Duration::from_secs(30);
         let (mut kills, mut since) = (0, Instant::now());
-        while self.setup.without_end(&[killer]).await? > 0 && since.elapsed() < patience {
+        while self.setup.count_unended(&[killer]).await? > 0 && since.elapsed() < patience {
             tokio::time::sleep(ms(20)).await;
             if self.setup.receiver.deadly() > kills {
                 self.strike(killer).await?;
@@ -196,24 +197,30 @@ impl Run {
         Ok((vec![killer], kills))
     }
 
-    /// Kills the process that runs this, once nothing else is on it, and starts another in its place.
+    /// Kills the process that runs the killer, once it holds no other run, and starts another process in its place.
     async fn strike(&self, killer: Uuid) -> anyhow::Result<()> {
         let owner = "SELECT p.name FROM workflow_execution e JOIN chaos_process p ON p.id = e.owner WHERE e.id = $1";
-        let name: String = self.setup.client.query_one(owner, &[&killer]).await.context("find the killer")?.get(0);
+        let name: String = self
+            .setup
+            .client
+            .query_one(owner, &[&killer])
+            .await
+            .context("find the process that runs the killer")?
+            .get(0);
         let place = self.setup.fleet.place_of(&name).with_context(|| format!("{name} is not running"))?;
         self.poison_is_at(place);
         let beside = "SELECT count(*) FROM workflow_execution e JOIN chaos_process p ON p.id = e.owner
                        WHERE e.id <> $1 AND p.name = $2 AND e.status = 'RUNNING'";
         let began = Instant::now();
         loop {
-            // Stopped first: what it claims between a look and its death would die with it.
+            // The process is paused before the check, so that it cannot claim items between the check and the kill.
             self.setup.fleet.pause(place);
             tokio::time::sleep(ms(20)).await;
             let others: i64 = self.setup.client.query_one(beside, &[&killer, &name]).await?.get(0);
             if others == 0 {
                 break;
             }
-            ensure!(began.elapsed() < ALONE_WITHIN, "{name} still runs {others} others");
+            ensure!(began.elapsed() < ALONE_WITHIN, "{name} still holds {others} other runs");
             self.setup.fleet.resume(place, &name);
             tokio::time::sleep(ms(20)).await;
         }
@@ -222,7 +229,7 @@ impl Run {
     }
 
     async fn quiet(&self) -> anyhow::Result<()> {
-        say("quiet: whatever was accepted ends");
+        say("quiet: waiting for every accepted execution to end");
         let began = Instant::now();
         while self.setup.open().await? > 0 && began.elapsed() < Duration::from_secs(60) {
             tokio::time::sleep(ms(100)).await;
@@ -239,14 +246,14 @@ impl Run {
             .await?
             .get(0);
         let crashed: i64 = client.query_one(&format!("{count} e.deaths > 0"), &[&accepted]).await?.get(0);
-        let (lost, slots) = (self.setup.without_end(&accepted).await?, self.setup.slots().await?);
-        let starts = pace::starts(client, &accepted).await?;
+        let (lost, slots) = (self.setup.count_unended(&accepted).await?, self.setup.slots().await?);
+        let starts = pace::read_starts(client, &accepted).await?;
         let poisoned = self.poisoned.lock().clone();
         let before = Pace::of(&starts, doses.before, &poisoned);
         let (mut poisons, mut wrong, mut unmeasured) = (Vec::new(), 0, before.is_empty());
         for given in &doses.given {
-            let (told, otherwise, pace) = self.dose(given, &starts, &poisoned, &before).await?;
-            poisons.push(told);
+            let (figures, otherwise, pace) = self.dose(given, &starts, &poisoned, &before).await?;
+            poisons.push(figures);
             wrong += otherwise;
             unmeasured |= pace.is_empty();
         }
@@ -270,7 +277,7 @@ impl Run {
         Ok((figures, checks.into_iter().filter(|(_, broke)| *broke).map(|(name, _)| name.to_owned()).collect()))
     }
 
-    /// What one sort came to, how many doses ended otherwise than they must, and how the others fared meanwhile.
+    /// The results of one sort, how many doses ended wrongly, and how the others did in the meantime.
     async fn dose(
         &self,
         given: &Given,
@@ -280,19 +287,19 @@ impl Run {
     ) -> anyhow::Result<(Value, usize, Pace)> {
         let sql = "SELECT coalesce(e.error->>'type', e.status), count(*) FROM workflow_execution e
                     WHERE e.id = ANY ($1) GROUP BY 1 ORDER BY 1";
-        let rows = self.setup.client.query(sql, &[&given.ids]).await.context("read how the poison ended")?;
+        let rows = self.setup.client.query(sql, &[&given.ids]).await.context("read the results of the poison")?;
         let ends: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
         let right = ends.iter().find(|(reason, _)| reason == given.poison.reason()).map_or(0, |(_, count)| *count);
         let wrong = given.ids.len().saturating_sub(usize::try_from(right)?);
         let pace = Pace::of(starts, given.during, poisoned);
         let ends: serde_json::Map<String, Value> =
             ends.into_iter().map(|(reason, count)| (reason, json!(count))).collect();
-        let mut told = pace.json();
-        told["poison"] = json!(given.poison.name());
-        told["doses"] = json!(given.ids.len());
-        told["kills"] = json!(given.kills);
-        told["ends"] = json!(ends);
-        told["ratio"] = json!(pace.over(before));
-        Ok((told, wrong, pace))
+        let mut figures = pace.json();
+        figures["poison"] = json!(given.poison.name());
+        figures["doses"] = json!(given.ids.len());
+        figures["kills"] = json!(given.kills);
+        figures["ends"] = json!(ends);
+        figures["ratio"] = json!(pace.over(before));
+        Ok((figures, wrong, pace))
     }
 }

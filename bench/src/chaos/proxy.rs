@@ -1,9 +1,9 @@
-//! A proxy between the processes and the database that cuts connections in the middle of things.
+//! A proxy between the processes and the database that cuts connections at any moment.
 //!
 //! Invariants
-//! - What the server was sent before a cut reached it: a commit may have happened whose answer never
-//!   arrives, which is the case worth having.
-//! - It adds nothing and changes nothing.
+//! - Everything that a process sent before a cut reaches the server. So a commit may succeed although its answer never
+//!   arrives, which is the case that the run tests.
+//! - The proxy adds no bytes and changes none.
 
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
-/// A statement sent just before a cut is given so long to be carried out unseen.
+/// How long a statement sent just before a cut has to be carried out.
 const UNSEEN: Duration = Duration::from_millis(20);
 
 /// A running proxy. Cheap to clone.
@@ -30,7 +30,7 @@ pub(super) struct Proxy {
 
 #[derive(Debug)]
 struct Connection {
-    /// Answers are withheld from now on; then the connection ends.
+    /// When canceled, the proxy withholds further answers, and then ends the connection.
     cut: CancellationToken,
 }
 
@@ -58,7 +58,7 @@ impl Proxy {
         format!("postgresql://forebay@127.0.0.1:{}/forebay?sslmode=disable", self.port)
     }
 
-    /// Cuts every connection, or one in so many.
+    /// Cuts one in `one_in` connections; 1 cuts all of them.
     pub(super) fn cut(&self, one_in: usize) {
         let mut connections = self.lock();
         connections.retain(|connection| !connection.cut.is_cancelled());
@@ -91,7 +91,7 @@ async fn carry(client: TcpStream, socket: PathBuf, cut: CancellationToken) {
     drop(to_client.shutdown().await);
 }
 
-/// Carries answers until the server ends them or they are cut off.
+/// Forwards answers until the server closes the connection or the proxy cuts it.
 async fn answers(mut server: OwnedReadHalf, client: &mut tokio::net::tcp::OwnedWriteHalf, cut: &CancellationToken) {
     let mut buffer = vec![0; 1 << 16];
     loop {

@@ -1,4 +1,4 @@
-//! What a run stands on: the database with the judge in it, the receiver, the processes, the tenants.
+//! Sets up a run: the database with the judge's triggers, the receiver, the processes and the tenants.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use uuid::Uuid;
 use super::api::Api;
 use super::proxy::Proxy;
 use super::strays::Saboteur;
-use super::{Leases, Request, log};
+use super::{ChaosOptions, Leases, log};
 use crate::cluster::{Cluster, Commits};
 use crate::receiver::{Policy, Receiver};
 use crate::service::{Fleet, Part, Spec};
 
 /// Connections of one process, for each of its two pools.
 const CONNECTIONS: u32 = 8;
-/// How many tenants are made at once.
+/// How many tenants are created at a time.
 const SIDE_BY_SIDE: usize = 8;
 
-/// Everything that runs.
+/// Everything that a run started.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) cluster: Cluster,
     pub(super) receiver: Receiver,
     pub(super) proxy: Option<Proxy>,
     pub(super) fleet: Arc<Fleet>,
-    /// Those that only work, if there are any.
+    /// The processes that only perform nodes. Empty if the processes of `fleet` perform nodes themselves.
     pub(super) workers: Arc<Fleet>,
     pub(super) api: Api,
     pub(super) store: Store,
-    /// For what the harness itself does in the database.
+    /// For the harness's own statements.
     pub(super) client: Client,
-    /// What the processes are started with.
+    /// How the processes are started.
     pub(super) spec: Spec,
 }
 
-/// A definition in a workspace, and what it is limited by.
+/// A definition in a workspace, and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Definition {
+pub(super) struct TenantDefinition {
     pub(super) id: Uuid,
     pub(super) keyed: bool,
     pub(super) limited: bool,
@@ -54,28 +54,29 @@ pub(super) struct Definition {
 pub(super) struct Tenant {
     pub(super) id: Uuid,
     pub(super) tier: &'static str,
-    pub(super) definitions: Vec<Definition>,
+    pub(super) definitions: Vec<TenantDefinition>,
 }
 
-/// What a run wants to stand on.
+/// The requirements of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
     pub(super) processes: usize,
-    /// So many more that only work; then the others do not.
+    /// The number of additional processes that only perform nodes. If it is not zero, the other processes perform no
+    /// nodes.
     pub(super) workers: usize,
-    /// So many more are started later.
+    /// The number of processes that are started later.
     pub(super) later: usize,
     pub(super) leases: Leases,
     pub(super) policy: Policy,
-    /// The judge's triggers note every change of a slot and of an owner.
+    /// Install the judge's triggers, which record every change of a slot and of an owner.
     pub(super) noted: bool,
-    /// In memory only, unless the server itself is to be killed.
+    /// How durable commits are: in memory only, unless the run kills the database server.
     pub(super) commits: Commits,
     /// The processes reach the database through a proxy that can cut them off.
     pub(super) proxied: bool,
-    /// They reach it through this one instead, which makes their statements fail.
+    /// The processes reach the database through this proxy, which makes their statements fail.
     pub(super) saboteur: Option<Saboteur>,
-    /// Addresses that workflows may call beside the receiver.
+    /// Addresses that workflows may call in addition to the receiver.
     pub(super) allow: Vec<String>,
     /// More settings for the processes.
     pub(super) settings: Vec<String>,
@@ -100,11 +101,11 @@ impl Stage {
 }
 
 impl Setup {
-    pub(super) async fn start(request: &Request, stage: Stage) -> anyhow::Result<Setup> {
+    pub(super) async fn start(options: &ChaosOptions, stage: Stage) -> anyhow::Result<Setup> {
         let Stage { processes, workers, leases, policy, .. } = stage;
         let most =
             u32::try_from(processes + workers + stage.later).context("count processes")? * (2 * CONNECTIONS + 4) + 40;
-        let cluster = Cluster::start(&request.forebay, stage.commits, most).await?;
+        let cluster = Cluster::start(&options.forebay, stage.commits, most).await?;
         let client = cluster.target()?.connect().await?;
         if stage.noted {
             log::install(&client).await?;
@@ -131,7 +132,7 @@ impl Setup {
         ]);
         settings.extend(stage.settings);
         let spec = Spec {
-            program: request.forebay.clone(),
+            program: options.forebay.clone(),
             part: if workers == 0 { Part::Everything } else { Part::Dispatch },
             database_url: match (&stage.saboteur, &proxy) {
                 (Some(saboteur), _) => saboteur.url(),
@@ -151,7 +152,7 @@ impl Setup {
         Ok(Setup { cluster, receiver, proxy, fleet, workers, api, store, client, spec })
     }
 
-    /// Makes so many workspaces with these documents in each, tier by tier in turn.
+    /// Creates this many workspaces with these documents in each, in all tiers in turn.
     pub(super) async fn tenants(&self, count: usize, documents: &[Value]) -> anyhow::Result<Vec<Tenant>> {
         let tiers = ["FREE", "PRO", "ENTERPRISE", "PRO", "FREE"];
         stream::iter(0..count)
@@ -169,7 +170,7 @@ impl Setup {
         for document in documents {
             let body = json!({ "document": document, "workspaceId": id });
             let applied = self.api.post(place, "workflow/definitions/apply", &body).await?;
-            definitions.push(Definition {
+            definitions.push(TenantDefinition {
                 id: read_id(&applied["definition"]["id"])?,
                 keyed: !document["key_concurrency"].is_null(),
                 limited: !document["concurrency"].is_null(),
@@ -178,8 +179,7 @@ impl Setup {
         Ok(Tenant { id, tier, definitions })
     }
 
-    /// Does this while every process lives. One that ends by itself leaves nothing to be judged: what asks
-    /// it would ask for ever.
+    /// Runs the work. Fails if a process ends by itself meanwhile, because clients would wait for that process forever.
     pub(super) async fn while_all_live<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         tokio::select! {
             done = work => done,
@@ -197,13 +197,13 @@ impl Setup {
         Ok(usize::try_from(row.get::<_, i64>(0))?)
     }
 
-    /// Queue rows that hold a slot.
+    /// How many queue rows hold a slot.
     pub(super) async fn slots(&self) -> anyhow::Result<i64> {
         Ok(self.client.query_one("SELECT count(*) FROM execution_queue WHERE stage = 5", &[]).await?.get(0))
     }
 
-    /// How many of these were accepted but have no end.
-    pub(super) async fn without_end(&self, accepted: &[Uuid]) -> anyhow::Result<i64> {
+    /// How many of these accepted executions have not ended.
+    pub(super) async fn count_unended(&self, accepted: &[Uuid]) -> anyhow::Result<i64> {
         let row = self
             .client
             .query_one(
@@ -215,7 +215,7 @@ impl Setup {
         Ok(row.get(0))
     }
 
-    /// Stops everything. Logs of the processes are kept if something is to be found out.
+    /// Stops everything. Keeps the logs of the processes if something must be investigated.
     pub(super) async fn stop(self, keep_logs: bool) -> anyhow::Result<Option<PathBuf>> {
         drop(self.api);
         drop(self.fleet);

@@ -1,11 +1,11 @@
-//! Soak: a steady load for minutes, with kills and an old open snapshot, and nothing wears out.
+//! Soak: a steady load for minutes, with kills and an old open snapshot. Throughput and memory must stay stable.
 //!
 //! Invariants
-//! - There is always something waiting: what is measured is what the service can do, not what it is given.
-//! - One process is never killed: its memory is the one that counts.
-//! - The snapshot is open for the middle third, and while it is no dead row can be cleared away.
+//! - There is always a backlog, so the run measures the speed of the service, not that of the load.
+//! - One process is never killed; the run measures the memory of that process.
+//! - The snapshot is open for the middle third. During that time no dead row can be removed.
 //!
-//! Not here: whether limits hold meanwhile (`strict`).
+//! Not here: whether limits hold (`strict`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,67 +20,69 @@ use store::queue::enqueue::Start;
 use tokio_util::sync::CancellationToken;
 
 use super::setup::{Setup, Stage, Tenant};
-use super::{Leases, Outcome, Request, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, ms, seconds};
 use crate::random::Random;
 use crate::receiver::Policy;
 use crate::report::{machine, progress, rss_mb, say};
 
 const PROCESSES: usize = 3;
 const TENANTS: usize = 20;
-/// What waits at least, and what is added when it gets less.
+/// The minimum number of waiting items; below it, a batch is added. A short run keeps fewer, so that it drains sooner.
 const WAITING: i64 = 4_000;
+const WAITING_SHORT: i64 = 1_000;
 const BATCH: usize = 200;
-/// At the end it must be at least this much of the start. Seconds tell little of wear, and much of what else
-/// the machine does: less is asked of them.
+/// The throughput at the end must be at least this share of that at the start. Short runs depend more on the machine's
+/// other load, so less is required of them.
 const LEAST: f64 = 0.8;
 const LEAST_SHORT: f64 = 0.5;
-/// More than this, and memory is not flat.
+/// The maximum growth of memory.
 const MOST_GROWTH: f64 = 1.5;
-/// Dead rows that may be left at the end: those of some seconds, between two vacuums.
+/// Dead rows that may be left at the end: those of the seconds between two vacuums.
 const DEAD_AT_THE_END: f64 = 200_000.0;
-/// How many seconds that may be (autovacuum looks once a minute), and how many rows an execution leaves dead.
+/// The maximum time between two vacuums (autovacuum runs once a minute), and how many dead rows an execution leaves.
 const BETWEEN_VACUUMS_S: f64 = 75.0;
 const DEAD_OF_ONE: f64 = 4.0;
 const HOT: &str = "'execution_queue', 'workflow_execution', 'workflow_execution_node'";
 
-/// Runs it for so many minutes.
-pub async fn run(request: &Request, minutes: f64) -> anyhow::Result<Outcome> {
-    let length = if request.short { Duration::from_secs(18) } else { Duration::from_secs_f64(minutes * 60.0) };
-    say(format!("soak: {PROCESSES} processes, {TENANTS} workspaces, {} s, seed {}", length.as_secs(), request.seed));
+/// Runs the soak for this many minutes.
+pub async fn run(options: &ChaosOptions, minutes: f64) -> anyhow::Result<Outcome> {
+    let length = if options.short { Duration::from_secs(18) } else { Duration::from_secs_f64(minutes * 60.0) };
+    say(format!("soak: {PROCESSES} processes, {TENANTS} workspaces, {} s, seed {}", length.as_secs(), options.seed));
     let machine = machine();
-    let policy = Policy { seed: request.seed, fast: (0, 0), slow: (0, 0), slow_every: 1, repeat: ms(0) };
-    let leases = Leases::of(request.short);
+    let policy = Policy { seed: options.seed, fast: (0, 0), slow: (0, 0), slow_every: 1, repeat: ms(0) };
+    let leases = Leases::of(options.short);
     let stage = Stage { noted: false, ..Stage::new(PROCESSES, leases, policy) };
-    let setup = Setup::start(request, stage).await?;
+    let setup = Setup::start(options, stage).await?;
     let document =
         json!({ "version": 1, "name": "one", "nodes": { "say": { "kind": "LOG", "with": { "message": "hello" } } } });
     let tenants = setup.tenants(TENANTS, &[document]).await?;
     setup.client.batch_execute("UPDATE workspace SET limit_override = 20").await.context("set the limits")?;
-    let soak = Soak { setup: &setup, length, began: Instant::now() };
-    let (samples, lost) = setup.while_all_live(soak.run(tenants.into(), Random::new(request.seed))).await?;
+    let waiting = if options.short { WAITING_SHORT } else { WAITING };
+    let soak = Soak { setup: &setup, length, waiting, began: Instant::now() };
+    let (samples, lost) = setup.while_all_live(soak.run(tenants.into(), Random::new(options.seed))).await?;
     let kills = setup.fleet.history().kills.len();
-    let least = if request.short { LEAST_SHORT } else { LEAST };
+    let least = if options.short { LEAST_SHORT } else { LEAST };
     let (mut figures, broken) = judge(&samples, length, lost, least);
     figures["run"] = json!("soak");
-    figures["seed"] = json!(request.seed);
+    figures["seed"] = json!(options.seed);
     figures["minutes"] = json!(seconds(length) / 60.0);
     figures["kills"] = json!(kills);
     figures["machine"] = machine;
     figures["settings"] = json!({
-        "processes": PROCESSES, "workspaces": TENANTS, "limit": 20, "waiting": WAITING, "short": request.short,
+        "processes": PROCESSES, "workspaces": TENANTS, "limit": 20, "waiting": waiting, "short": options.short,
         "leases": leases.json(), "fsync": "off: the database server itself is not killed",
     });
-    if let Some(logs) = setup.stop(request.keep_logs || !broken.is_empty()).await? {
+    if let Some(logs) = setup.stop(options.keep_logs || !broken.is_empty()).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }
     Ok(Outcome { broken, figures })
 }
 
-/// How it stood at one moment.
+/// The state at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: Duration,
-    /// Tickets that are gone, by the database's own count: looking costs the same at the end as at the start.
+    /// Deleted queue items, by the database's own count, which costs the same at the end as at the start.
     ended: i64,
     dead: i64,
     rss_mb: u64,
@@ -89,6 +91,7 @@ struct Sample {
 struct Soak<'a> {
     setup: &'a Setup,
     length: Duration,
+    waiting: i64,
     began: Instant,
 }
 
@@ -99,6 +102,7 @@ impl Soak<'_> {
             self.setup.store.clone(),
             self.setup.cluster.target()?.connect().await?,
             tenants,
+            self.waiting,
             stop.clone(),
         ));
         let mut samples = Vec::new();
@@ -117,7 +121,7 @@ impl Soak<'_> {
             }
             if sample.at >= next_kill {
                 next_kill += self.length / 12;
-                // Never the first: its memory is watched.
+                // The first process is never killed, because its memory is measured.
                 let place = 1 + random.below(PROCESSES - 1);
                 self.setup.fleet.kill(place);
                 self.setup.fleet.restart(place).await?;
@@ -138,8 +142,8 @@ impl Soak<'_> {
             }
         }
         stop.cancel();
-        feeding.await.context("feeding broke off")??;
-        say("draining: whatever was accepted ends");
+        feeding.await.context("feeding stopped early")??;
+        say("draining: waiting for every accepted execution to end");
         let patience = Instant::now();
         while self.setup.open().await? > 0 && patience.elapsed() < Duration::from_secs(120) {
             tokio::time::sleep(ms(200)).await;
@@ -162,7 +166,7 @@ impl Soak<'_> {
         Ok(Sample { at: self.began.elapsed(), ended: row.get(0), dead: row.get(1), rss_mb: rss_mb(first).unwrap_or(0) })
     }
 
-    /// A transaction that has looked at something and stays.
+    /// Opens a transaction that reads a row and stays open.
     async fn open_snapshot(&self) -> anyhow::Result<Client> {
         let client = self.setup.cluster.target()?.connect().await?;
         client
@@ -175,12 +179,18 @@ impl Soak<'_> {
     }
 }
 
-/// Keeps something waiting.
-async fn feed(store: Store, client: Client, tenants: Arc<[Tenant]>, stop: CancellationToken) -> anyhow::Result<()> {
-    let waiting = format!("SELECT count(*) FROM (SELECT 1 FROM execution_queue WHERE stage = 0 LIMIT {WAITING}) w");
+/// Keeps items waiting in the queue.
+async fn feed(
+    store: Store,
+    client: Client,
+    tenants: Arc<[Tenant]>,
+    least: i64,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let waiting = format!("SELECT count(*) FROM (SELECT 1 FROM execution_queue WHERE stage = 0 LIMIT {least}) w");
     let mut turn = 0usize;
     while !stop.is_cancelled() {
-        if client.query_one(&waiting, &[]).await?.get::<_, i64>(0) >= WAITING {
+        if client.query_one(&waiting, &[]).await?.get::<_, i64>(0) >= least {
             tokio::time::sleep(ms(20)).await;
             continue;
         }
@@ -239,7 +249,8 @@ fn judge(samples: &[Sample], length: Duration, lost: i64, least: f64) -> (Value,
     let round = |value: f64| (value * 1_000.0).round() / 1_000.0;
     let figures = json!({
         "start_per_s": start.round(), "end_per_s": end.round(), "ratio": round(ratio),
-        // Slower, as every table is whose dead rows must stay; what counts is that it comes back.
+        // The middle third is slower, because dead rows cannot be removed. The throughput only has to recover
+        // afterwards.
         "under_snapshot_per_s": rate(samples, length, 0.34, 0.66).round(),
         "dead_tuples_max": dead_max, "dead_tuples_end": dead_end, "rss_growth_ratio": round(growth),
         "rss_end_mb": last, "executions": samples.last().map_or(0, |sample| sample.ended), "lost": lost,

@@ -1,17 +1,16 @@
-//! Strangers: clients that mean no good, one attack after the other, beside a steady load of others.
+//! Strangers: malicious clients send one attack after the other, next to a steady load of other clients.
 //!
 //!     warm ──▶ before: the load alone ──▶ attack ──▶ rest ──▶ attack ──▶ rest … ──▶ audit
 //!
 //! Invariants
-//! - Attacks come from addresses of their own (127.0.0.66 and up), and the load from 127.0.0.1: as in life, an attacker
-//!   is not its victim. All traffic stays on the loopback interface, and each attack is bounded in count and time.
-//! - What is judged: how long `/healthz` and other workspaces' executions take during each attack, how much memory the
-//!   process takes in all, whether anything forbidden was called, whether a workspace's border was crossed, and how
-//!   much `/metrics` grew.
-//! - Times are judged in the full form only, on a machine that does nothing else; the short form shows them.
-//! - An attack that was not sent is a failure of the harness, not a success.
+//! - Attacks come from their own addresses (127.0.0.66 and up), and the load from 127.0.0.1, as attackers and victims
+//!   differ in reality. All traffic stays on the loopback interface, and each attack is bounded in count and time.
+//! - The run judges the response time of `/healthz`, the duration of other workspaces' executions, memory, forbidden
+//!   calls, access to other workspaces, and the growth of `/metrics`.
+//! - Times are judged only in the full form, on an otherwise idle machine. The short form just reports them.
+//! - If an attack was not sent, the harness fails; the attack does not count as withstood.
 //!
-//! Not here: the attacks themselves (`attacks`), how the others fare (`watch`).
+//! Not here: the attacks themselves (`attacks`), measuring how other clients are served (`watch`).
 
 mod attacks;
 mod borders;
@@ -28,20 +27,20 @@ use serde_json::{Value, json};
 
 use super::mutant::Mutant;
 use super::setup::{Setup, Stage};
-use super::{Leases, Outcome, Request, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, ms, seconds};
 use crate::measure::stats::{Sample, round};
 use crate::receiver::Policy;
 use crate::report::{machine, say};
 use attacks::Attack;
 use ground::{Canary, Ground};
-use watch::{Seen, Watch};
+use watch::{Observed, Watch};
 
-/// What must hold, whatever strangers do.
+/// The limits that must hold during every attack.
 const HEALTHZ_P99_MS: f64 = 250.0;
 const RSS_GROWTH_MB: f64 = 200.0;
 const OTHERS_P99_RATIO: f64 = 2.0;
 const METRICS_GROWTH_KB: usize = 200;
-/// Below this the others' pace is the machine's noise: a ratio is taken to at least so much.
+/// Times below this are noise: a ratio is computed with at least this value.
 const NOISE_MS: f64 = 50.0;
 
 /// How long each part lasts.
@@ -54,73 +53,74 @@ struct Size {
 
 impl Size {
     fn of(short: bool) -> Size {
-        let (before, attack, rest) = if short { (5, 3, 1) } else { (20, 20, 5) };
+        let (before, attack, rest) = if short { (3, 2, 1) } else { (20, 20, 5) };
         let seconds = Duration::from_secs;
         Size { before: seconds(before), attack: seconds(attack), rest: seconds(rest) }
     }
 }
 
-/// How one attack went.
+/// The measurements during one attack.
 struct Attacked {
     name: &'static str,
     sent: usize,
     crossed: usize,
-    seen: Seen,
+    seen: Observed,
 }
 
-/// Runs it.
-pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
-    let (size, leases, machine) = (Size::of(request.short), Leases::of(false), machine());
-    say(format!(
-        "strangers: {} attacks of {} s each, seed {}",
-        attacks::ALL.len(),
-        size.attack.as_secs(),
-        request.seed
-    ));
+/// Runs all attacks.
+pub async fn run(options: &ChaosOptions, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
+    let (size, leases, machine) = (Size::of(options.short), Leases::of(false), machine());
+    let name = mutant.map_or("none", Mutant::name);
+    say(format!("strangers: attacks of {} s each, seed {}, mutant {name}", size.attack.as_secs(), options.seed));
     let canary = Canary::start().await?;
-    let policy = Policy { seed: request.seed, fast: (5, 20), slow: (5, 20), slow_every: 1, repeat: ms(0) };
+    let policy = Policy { seed: options.seed, fast: (5, 20), slow: (5, 20), slow_every: 1, repeat: ms(0) };
     let mut stage = Stage { noted: false, ..Stage::new(1, leases, policy) };
     if mutant == Some(Mutant::OpenOutbound) {
         stage.allow = canary.addresses();
     }
-    let setup = Setup::start(request, stage).await?;
+    let setup = Setup::start(options, stage).await?;
     let ground = Arc::new(Ground::prepare(&setup, &canary).await?);
     let began = Instant::now();
-    let (before, attacked) = setup.while_all_live(all(&setup, &ground, size)).await?;
+    let (before, attacked) = setup.while_all_live(all(&setup, &ground, size, mutant)).await?;
     let metrics_kb = ground.metrics_bytes().await?.saturating_sub(ground.metrics_before) / 1024;
-    let (mut figures, mut broken) = judge(&before, &attacked, canary.hits(), !request.short);
+    let (mut figures, mut broken) = judge(&before, &attacked, canary.hits(), !options.short);
     if metrics_kb > METRICS_GROWTH_KB {
         broken.push(format!("/metrics grew by {metrics_kb} kB"));
     }
     figures["metrics_growth_kb"] = json!(metrics_kb);
     figures["run"] = json!("strangers");
-    figures["seed"] = json!(request.seed);
+    figures["seed"] = json!(options.seed);
     figures["mutant"] = json!(mutant.map(Mutant::name));
     figures["seconds"] = json!(seconds(began.elapsed()));
     figures["machine"] = machine;
     figures["settings"] =
-        json!({ "processes": 1, "attack_s": size.attack.as_secs(), "short": request.short, "leases": leases.json() });
+        json!({ "processes": 1, "attack_s": size.attack.as_secs(), "short": options.short, "leases": leases.json() });
     drop(ground);
-    if let Some(logs) = setup.stop(request.keep_logs || !broken.is_empty()).await? {
+    if let Some(logs) = setup.stop(options.keep_logs || !broken.is_empty()).await? {
         say(format!("the process's logs are in {}", logs.display()));
     }
     Ok(Outcome { broken, figures })
 }
 
-/// The load alone, then each attack beside it.
-async fn all(setup: &Setup, ground: &Arc<Ground>, size: Size) -> anyhow::Result<(Seen, Vec<Attacked>)> {
+/// Measures the load alone, then next to each attack. With a mutant, sends only the attack that must detect it.
+async fn all(
+    setup: &Setup,
+    ground: &Arc<Ground>,
+    size: Size,
+    mutant: Option<Mutant>,
+) -> anyhow::Result<(Observed, Vec<Attacked>)> {
     let pid = setup.fleet.pids().first().copied().unwrap_or_default();
     let watch = Watch::start(ground, pid);
-    // The first two seconds warm up.
+    // The first two seconds are a warm-up.
     tokio::time::sleep(ms(2_000)).await;
     watch.take();
     tokio::time::sleep(size.before).await;
     let before = watch.take();
     ensure!(before.others.len() > 10, "the load does not run: {} executions ended", before.others.len());
     let mut attacked = Vec::new();
-    for attack in attacks::ALL {
+    for attack in attacks::ALL.iter().filter(|attack| mutant.is_none() || attack.name == attacks::OPEN_OUTBOUND) {
         let (sent, crossed) = commit(attack, ground, size.attack).await;
-        // What came after the end of an attack because of it counts, too.
+        // Effects that come after the end of an attack count too.
         tokio::time::sleep(size.rest).await;
         let seen = watch.take();
         say(format!(
@@ -138,7 +138,7 @@ async fn all(setup: &Setup, ground: &Arc<Ground>, size: Size) -> anyhow::Result<
     Ok((before, attacked))
 }
 
-/// Sends one attack for a while; how often, and how often it got across a border.
+/// Sends one attack for a while. Returns how often it was sent, and how often it reached another workspace.
 async fn commit(attack: &Attack, ground: &Arc<Ground>, lasts: Duration) -> (usize, usize) {
     let (sent, crossed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let until = tokio::time::Instant::now() + lasts;
@@ -149,7 +149,7 @@ async fn commit(attack: &Attack, ground: &Arc<Ground>, lasts: Duration) -> (usiz
         strangers.spawn(async move {
             while tokio::time::Instant::now() < until {
                 let shot = shot(Arc::clone(&ground), n);
-                // A stranger gives up in time, and counts what it began.
+                // At the end of its time, an attacker stops waiting; the attack that it had begun still counts.
                 if let Ok(across) = tokio::time::timeout_at(until, shot).await {
                     crossed.fetch_add(usize::from(across), Ordering::Relaxed);
                 }
@@ -162,7 +162,7 @@ async fn commit(attack: &Attack, ground: &Arc<Ground>, lasts: Duration) -> (usiz
     (sent.load(Ordering::Relaxed), crossed.load(Ordering::Relaxed))
 }
 
-fn judge(before: &Seen, attacked: &[Attacked], hits: usize, timed: bool) -> (Value, Vec<String>) {
+fn judge(before: &Observed, attacked: &[Attacked], hits: usize, timed: bool) -> (Value, Vec<String>) {
     let usual = before.others.p99().max(NOISE_MS);
     let ratio = |sample: &Sample| round(sample.p99() / usual);
     let most = |of: &dyn Fn(&Attacked) -> f64| attacked.iter().map(of).fold(0.0, f64::max);
@@ -181,7 +181,7 @@ fn judge(before: &Seen, attacked: &[Attacked], hits: usize, timed: bool) -> (Val
     bound(growth <= RSS_GROWTH_MB, format!("memory grew by {growth} MB"));
     bound(!timed || others <= OTHERS_P99_RATIO, format!("others took {others} times as long"));
     bound(hits == 0, format!("{hits} forbidden calls arrived"));
-    bound(crossed == 0, format!("{crossed} requests crossed a workspace's border"));
+    bound(crossed == 0, format!("{crossed} requests reached another workspace"));
     bound(lost == 0, format!("{lost} executions of others did not complete"));
     let each: Vec<Value> = attacked
         .iter()

@@ -1,12 +1,13 @@
-//! Strays: rows that somebody deleted, runs of an engine that is no longer there, and trouble with the database at
-//! every statement. Whatever was accepted ends once, as if nothing had happened, and no slot stays taken.
+//! Strays: rows are deleted by hand, runs belong to an engine that is no longer configured, and every statement fails
+//! with database errors. Every accepted execution ends once, with the same result as without faults, and no slot stays
+//! taken.
 //!
 //!     rounds: load, every statement fails in every way that passes ──▶ quiet ──▶ rows are deleted, engines changed ──▶ audit
 //!
 //! Invariants
-//! - Accepted means that a client saw the answer. It asks again until it does.
-//! - Nothing is retried by its author: each call has one attempt, so that a repeat or a failure is the service's doing.
-//! - What is deleted by hand is not lost by the service; the slot that it held is.
+//! - Accepted means that a client saw the answer. The client repeats its request until it does.
+//! - Each call of the workflows has only one attempt. So a repeated or failed call is an error of the service.
+//! - A row deleted by hand does not count as lost by the service, but its slot must be freed.
 //!
 //! Not here: a server that is killed (`outage`), killed processes (`strict`, `durable`).
 
@@ -20,57 +21,57 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 
-use self::load::{Accepted, Load};
+use self::load::{Accepted, StraysLoad};
 use self::saboteur::Class;
 pub(super) use self::saboteur::Saboteur;
 use super::mutant::Mutant;
 use super::setup::{Setup, Stage};
-use super::{Leases, Outcome, Request, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, ms, seconds};
 use crate::receiver::Policy;
 use crate::report::{machine, say};
 
 const PROCESSES: usize = 2;
-/// The run is over when nothing ended for so long.
+/// The run is over when no execution ended for this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A slot that nobody needs any more is free within this.
+/// A slot whose row was deleted or whose run was terminated must be free within this time.
 const SLOT_FREE: Duration = Duration::from_secs(60);
 
 /// How big a run is.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     rounds: i64,
-    /// Executions of a round, and as many events.
+    /// Executions of a round, and the same number of events.
     each: i64,
-    /// Rows that are deleted, and as many whose engine is changed.
+    /// How many execution rows are deleted, and for how many executions the stored engine is changed.
     strays: usize,
 }
 
 impl Size {
-    fn of(request: &Request) -> Size {
+    fn of(options: &ChaosOptions) -> Size {
         #[expect(clippy::cast_possible_truncation, reason = "a number of rounds")]
-        let rounds = ((10.0 * request.scale).ceil() as i64).max(1);
-        match request.short {
+        let rounds = ((10.0 * options.scale).ceil() as i64).max(1);
+        match options.short {
             false => Size { rounds, each: 20, strays: 5 },
             true => Size { rounds: 2, each: 8, strays: 2 },
         }
     }
 }
 
-/// Runs it.
-pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
-    let (size, machine, began) = (Size::of(request), machine(), Instant::now());
-    say(format!("strays: {PROCESSES} processes, {} rounds, seed {}", size.rounds, request.seed));
-    // The mutant takes trouble with asking for a node for an answer: the node fails.
+/// Runs all rounds.
+pub async fn run(options: &ChaosOptions, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
+    let (size, machine, began) = (Size::of(options), machine(), Instant::now());
+    say(format!("strays: {PROCESSES} processes, {} rounds, seed {}", size.rounds, options.seed));
+    // The mutant treats a database error while a node opens its wait as an answer, so the node fails.
     let saboteur = Saboteur::new(mutant.map(|_| "open_wait(")).await?;
-    // Leases as they are: trouble that passes is shorter than they are.
+    // The leases have their defaults, so that no transient error lasts as long as a lease.
     let leases = Leases { poll: 500, ..Leases::of(false) };
-    let policy = Policy { seed: request.seed, fast: (200, 600), slow: (800, 1_500), slow_every: 6, repeat: ms(50) };
+    let policy = Policy { seed: options.seed, fast: (200, 600), slow: (800, 1_500), slow_every: 6, repeat: ms(50) };
     let stage = Stage { saboteur: Some(saboteur.clone()), noted: false, ..Stage::new(PROCESSES, leases, policy) };
-    let setup = Setup::start(request, stage).await?;
+    let setup = Setup::start(options, stage).await?;
     let run = Run::new(setup, saboteur, size).await?;
     let found = run.setup.while_all_live(run.play(mutant)).await?;
     let broken = found.broken();
-    let keep = request.keep_logs || !broken.is_empty();
+    let keep = options.keep_logs || !broken.is_empty();
     let statements = run.saboteur.statements();
     if let Some(logs) = run.setup.stop(keep).await? {
         say(format!("the processes' logs are in {}", logs.display()));
@@ -80,10 +81,10 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
         "slots_left": found.slots_left, "lost": found.lost, "doubled": found.doubled, "unknown": found.unknown,
         "failed_by_outage": found.failed, "injected": found.injected, "statements": statements,
         "accepted": found.accepted,
-        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name),
+        "seconds": seconds(began.elapsed()), "seed": options.seed, "mutant": mutant.map(Mutant::name),
         "machine": machine,
-        "settings": { "processes": PROCESSES, "rounds": size.rounds, "each": size.each, "short": request.short,
-        "scale": request.scale },
+        "settings": { "processes": PROCESSES, "rounds": size.rounds, "each": size.each, "short": options.short,
+        "scale": options.scale },
     });
     Ok(Outcome { broken, figures })
 }
@@ -92,10 +93,10 @@ struct Run {
     setup: Setup,
     saboteur: Saboteur,
     size: Size,
-    load: Load,
+    load: StraysLoad,
 }
 
-/// What the run left behind.
+/// The findings of the audit.
 #[derive(Clone, Debug, Default)]
 struct Found {
     accepted: usize,
@@ -125,10 +126,10 @@ impl Found {
 impl Run {
     async fn new(setup: Setup, saboteur: Saboteur, size: Size) -> anyhow::Result<Run> {
         let tenants = setup.tenants(1, &load::documents(&setup.receiver)).await?;
-        let tenant = tenants.into_iter().next().context("one workspace was made")?;
+        let tenant = tenants.into_iter().next().context("expected one workspace")?;
         setup.client.batch_execute("UPDATE workspace SET limit_override = 200").await.context("set the limit")?;
         let http = reqwest::Client::builder().timeout(Duration::from_secs(10)).build()?;
-        let load = Load { api: setup.api.clone(), http, key: setup.spec.root_key.clone(), tenant };
+        let load = StraysLoad { api: setup.api.clone(), http, key: setup.spec.root_key.clone(), tenant };
         load.bind().await?;
         Ok(Run { setup, saboteur, size, load })
     }
@@ -152,7 +153,7 @@ impl Run {
         self.audit(&accepted, &deleted).await
     }
 
-    /// Waits until whatever was accepted has ended and no slot is held, or nothing changes any more.
+    /// Waits until everything accepted has ended and no slot is held, or until nothing changes any more.
     async fn quiet(&self, accepted: &Accepted) -> anyhow::Result<()> {
         let (mut last, mut since) = (i64::MAX, Instant::now());
         loop {
@@ -167,7 +168,7 @@ impl Run {
         }
     }
 
-    /// What was accepted and has not ended: executions, and what events are to start.
+    /// How many accepted executions have not ended, including those that events must start.
     async fn unended(&self, accepted: &Accepted) -> anyhow::Result<i64> {
         let executions =
             "SELECT count(*) FROM unnest($1::uuid[]) AS a (id) LEFT JOIN workflow_execution e ON e.id = a.id
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_trouble_cost_is_told() {
+    fn the_cost_of_every_fault_is_reported() {
         let injected = Map::from_iter([("lock_timeout".to_owned(), json!(3))]);
         let good = Found { accepted: 1, injected, ..Found::default() };
         let broken = |change: fn(&mut Found)| {

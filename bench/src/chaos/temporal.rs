@@ -1,14 +1,15 @@
-//! Temporal: executions on a real cluster, while dispatchers die between its answer and their commit, workers die in
-//! the middle of a node, the server is killed, is away, or its answers never come. Three acts, each on a service and a
-//! server of its own: `kills`, `away` and `cuts`.
+//! Temporal: executions on a real cluster. Dispatchers die between Temporal's answer and their commit, workers die
+//! during a node, the server is killed or unavailable, or its answers are lost. Three acts, each on its own service and
+//! server: `kills`, `away` and `cuts`.
 //!
 //! Invariants
-//! - Accepted means that the client saw a 202. It asks again, with the same key, until it does.
-//! - One run and one result for each: the runs are counted at Temporal, the results compared with what they must be.
-//! - What a crash or an outage cost is counted where it would show: attempts by triggers and on the nodes' rows.
-//! - Nothing here fails by itself: whatever did not complete was failed by what was done to the service.
+//! - Accepted means that the client saw a 202. The client repeats the request with the same key until it does.
+//! - Each execution has one run and one result. The runs are counted in Temporal, and the results compared with the
+//!   expected ones.
+//! - Attempts that a crash or an outage costs are counted by triggers and on the nodes' rows.
+//! - No workflow of this run fails by itself. So if an execution did not complete, a fault made it fail.
 //!
-//! Not here: how limits and slots are judged (`judge`), one process on its own engine (`strict`, `durable`).
+//! Not here: judging limits and slots (`judge`), the embedded engine (`strict`, `durable`).
 
 mod away;
 mod cuts;
@@ -25,23 +26,23 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::judge::{Evidence, judge};
+use super::judge::{SlotEvidence, judge};
 use super::load::{Burst, Load};
 use super::mutant::Mutant;
-use super::outage::quiet;
+use super::outage::wait_until_ended;
 use super::setup::{Setup, Stage, Tenant};
-use super::{Leases, Outcome, Request, log, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, log, ms, seconds};
 use crate::random::Random;
 use crate::receiver::{Policy, Receiver, value};
 use crate::report::{machine, say};
-use server::{Runs, Server};
+use server::{Runs, TemporalServer};
 
 const DISPATCHERS: usize = 3;
 const WORKERS: usize = 3;
 const TENANTS: usize = 12;
-/// What a workspace may run at once: little enough that limits are met.
+/// The slot limit of a workspace: low enough that it is reached.
 const LIMIT: i32 = 4;
-/// Calls that may take no longer than this are made by local activities.
+/// Calls with a time limit of at most this are local activities.
 const LOCAL_BELOW: u64 = 5_000;
 
 /// How big a run is.
@@ -49,34 +50,34 @@ const LOCAL_BELOW: u64 = 5_000;
 struct Size {
     /// Dispatchers killed between the engine's answer and their commit.
     kills: usize,
-    /// At one in so many of these a worker dies in the middle of a node.
+    /// At one in this many of these kills, a worker dies during a node too.
     worker_every: usize,
-    /// At one in so many of these all workers are dead before, so that the start is repeated.
+    /// At one in this many of these kills, all workers are killed first, so that the start is repeated.
     alone_every: usize,
-    /// How often the server is killed and started again at once, and after how long, in ms.
+    /// How often the server is killed and restarted immediately, and after how long, in ms.
     restarts: usize,
     restart_every: (u64, u64),
-    /// The server is away for so long.
+    /// How long the server is unavailable.
     away: Duration,
     /// How long answers are cut.
     cuts: Duration,
-    /// Executions that end at once come this often, one at each dispatcher.
+    /// The interval at which each dispatcher gets a start of a workflow that ends immediately.
     instant_every: Duration,
-    /// Executions that call come this often.
+    /// The interval of executions that make a call.
     call_every: Duration,
-    /// A worker silent for so long loses its calls, in ms.
+    /// A worker that is silent for this long loses its calls, in ms.
     heartbeat: u64,
-    /// Temporal is asked about runs that are older, in ms.
+    /// Temporal is asked about runs that are older than this, in ms.
     reconcile: u64,
 }
 
 impl Size {
-    fn of(request: &Request, mutant: Option<Mutant>) -> Size {
+    fn of(options: &ChaosOptions, mutant: Option<Mutant>) -> Size {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of times")]
-        let scaled = |full: f64| ((full * request.scale).ceil() as usize).max(1);
+        let scaled = |full: f64| ((full * options.scale).ceil() as usize).max(1);
         let scaled_s =
-            |full: u64, least: u64| Duration::from_secs(full).mul_f64(request.scale).max(Duration::from_secs(least));
-        match request.short {
+            |full: u64, least: u64| Duration::from_secs(full).mul_f64(options.scale).max(Duration::from_secs(least));
+        match options.short {
             false => Size {
                 kills: scaled(200.0),
                 worker_every: 5,
@@ -91,9 +92,9 @@ impl Size {
                 reconcile: 30_000,
             },
             true => Size {
-                // Workers are what the mutant needs.
+                // The mutant needs worker deaths.
                 kills: if mutant.is_some() { 6 } else { 20 },
-                worker_every: if mutant.is_some() { 1 } else { 5 },
+                worker_every: if mutant.is_some() { 1 } else { 3 },
                 alone_every: if mutant.is_some() { 6 } else { 10 },
                 restarts: 1,
                 restart_every: (2_000, 3_000),
@@ -108,29 +109,29 @@ impl Size {
     }
 }
 
-/// What an act came to: what it counted, what it alone has to tell, and what did not hold.
+/// The result of an act: its counts, its own figures, and what did not hold.
 #[derive(Debug, Default)]
 struct Act {
     tally: Tally,
-    told: Value,
+    figures: Value,
     broken: Vec<String>,
 }
 
-/// Runs it; of a mutant, the act that is to find it.
-pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
-    let (size, machine) = (Size::of(request, mutant), machine());
+/// Runs the acts. With a mutant, runs only the act that must detect the mutant.
+pub async fn run(options: &ChaosOptions, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
+    let (size, machine) = (Size::of(options, mutant), machine());
     let name = mutant.map_or("none", Mutant::name);
-    say(format!("temporal: {DISPATCHERS} dispatchers, {WORKERS} workers, seed {}, mutant {name}", request.seed));
+    say(format!("temporal: {DISPATCHERS} dispatchers, {WORKERS} workers, seed {}, mutant {name}", options.seed));
     let began = Instant::now();
     let mut acts = Vec::new();
     if mutant.is_none_or(|mutant| mutant == Mutant::CrashIsAttempt) {
-        acts.push(kills::act(request, size, mutant).await?);
+        acts.push(kills::act(options, size, mutant).await?);
     }
     if mutant.is_none() {
-        acts.push(away::act(request, size).await?);
+        acts.push(away::act(options, size).await?);
     }
     if mutant.is_none_or(|mutant| mutant == Mutant::AllowDuplicates) {
-        acts.push(cuts::act(request, size, mutant).await?);
+        acts.push(cuts::act(options, size, mutant).await?);
     }
     let broken: Vec<String> = acts.iter().flat_map(|act| act.broken.clone()).collect();
     let tally = acts.iter().fold(Tally::default(), |sum, act| sum.and(&act.tally));
@@ -141,21 +142,21 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
         "failed_by_outage": tally.failed, "attempts_by_crash": tally.attempts, "slots_left": tally.slots_left,
         "outside_slot": tally.outside_slot, "wrong_results": tally.wrong_results, "illegal": tally.illegal,
         "not_run_once": tally.not_run_once, "runs_left_open": tally.left_open,
-        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name),
+        "seconds": seconds(began.elapsed()), "seed": options.seed, "mutant": mutant.map(Mutant::name),
         "machine": machine,
         "settings": {
             "dispatchers": DISPATCHERS, "workers": WORKERS, "workspaces": TENANTS, "limit": LIMIT,
-            "short": request.short, "scale": request.scale, "leases": Leases::of(request.short).json(),
+            "short": options.short, "scale": options.scale, "leases": Leases::of(options.short).json(),
             "heartbeat_ms": size.heartbeat,
         },
     });
-    for (name, value) in acts.iter().filter_map(|act| act.told.as_object()).flatten() {
+    for (name, value) in acts.iter().filter_map(|act| act.figures.as_object()).flatten() {
         figures[name] = value.clone();
     }
     Ok(Outcome { broken, figures })
 }
 
-/// Ends at once; calls, from an activity; calls, from a local activity.
+/// Three workflows: one ends immediately, one makes a call as an activity, and one makes a call as a local activity.
 fn documents(receiver: &Receiver) -> Vec<Value> {
     let call = |timeout: &str| {
         json!({ "a": { "kind": "HTTP_REQUEST", "timeout": timeout,
@@ -170,14 +171,14 @@ fn documents(receiver: &Receiver) -> Vec<Value> {
     ]
 }
 
-/// What an execution of that definition must bring.
+/// The expected output of an execution of that definition.
 fn expected(definition: &str, n: i64) -> Value {
     json!({ "value": if definition == "instant" { n } else { value("a", n) } })
 }
 
 /// The service on its Temporal, and the load on both.
 struct Stand {
-    server: Server,
+    server: TemporalServer,
     setup: Setup,
     tenants: Vec<Tenant>,
     load: Arc<Load>,
@@ -187,8 +188,8 @@ struct Stand {
 
 impl Stand {
     /// `port`: where the service finds the server.
-    async fn start(request: &Request, size: Size, server: Server, port: u16) -> anyhow::Result<Stand> {
-        let policy = Policy { seed: request.seed, fast: (50, 300), slow: (700, 1_500), slow_every: 3, repeat: ms(100) };
+    async fn start(options: &ChaosOptions, size: Size, server: TemporalServer, port: u16) -> anyhow::Result<Stand> {
+        let policy = Policy { seed: options.seed, fast: (50, 300), slow: (700, 1_500), slow_every: 3, repeat: ms(100) };
         let settings = vec![
             "engine.kind=temporal".to_owned(),
             format!("engine.temporal.address=http://127.0.0.1:{port}"),
@@ -196,14 +197,14 @@ impl Stand {
             format!("engine.temporal.local_activity_below_ms={LOCAL_BELOW}"),
             format!("engine.reconcile_after_ms={}", size.reconcile),
         ];
-        let stage = Stage::new(DISPATCHERS, Leases::of(request.short), policy);
-        let setup = Setup::start(request, Stage { workers: WORKERS, settings, ..stage }).await?;
+        let stage = Stage::new(DISPATCHERS, Leases::of(options.short), policy);
+        let setup = Setup::start(options, Stage { workers: WORKERS, settings, ..stage }).await?;
         let tenants = setup.tenants(TENANTS, &documents(&setup.receiver)).await?;
         setup.client.execute("UPDATE workspace SET limit_override = $1", &[&LIMIT]).await.context("set the limits")?;
-        Ok(Stand { server, setup, tenants, load: Arc::new(Load::new(0)), size, seed: request.seed })
+        Ok(Stand { server, setup, tenants, load: Arc::new(Load::new(0)), size, seed: options.seed })
     }
 
-    /// Executions of every kind, until told to stop.
+    /// Starts executions of every kind, until stopped.
     fn load(&self, stop: &CancellationToken) -> JoinSet<()> {
         let mut loads = JoinSet::new();
         let pace = [self.size.instant_every, self.size.call_every, self.size.call_every];
@@ -217,15 +218,15 @@ impl Stand {
         loads
     }
 
-    /// Waits until whatever was accepted has ended, and counts what it cost.
+    /// Waits until every accepted execution has ended, and counts attempts, losses and duplicates.
     async fn tally(&self) -> anyhow::Result<Tally> {
-        quiet(&self.setup.client).await?;
+        wait_until_ended(&self.setup.client).await?;
         say("audit: replaying the log, counting the runs in Temporal");
         let (setup, client, accepted) = (&self.setup, &self.setup.client, self.load.accepted());
         let (log, processes) = (log::load(client).await?, log::processes(client).await?);
         let deliveries = setup.receiver.deliveries();
-        let verdict = judge(&Evidence { log: &log, deliveries: &deliveries, pauses: &[], processes: &processes });
-        for finding in &verdict.told {
+        let verdict = judge(&SlotEvidence { log: &log, deliveries: &deliveries, pauses: &[], processes: &processes });
+        for finding in &verdict.findings {
             say(format!("  found: {finding}"));
         }
         let count = async |sql: &str| anyhow::Ok(client.query_one(sql, &[]).await?.get::<_, i64>(0));
@@ -236,7 +237,7 @@ impl Stand {
             executions: i64::try_from(accepted.len())?,
             over_cap: i64::try_from(verdict.over_cap())?,
             double_started: i64::try_from(verdict.double_started() + doubled)?,
-            lost: setup.without_end(&accepted).await?,
+            lost: setup.count_unended(&accepted).await?,
             failed: count(failed).await?,
             attempts: i64::try_from(verdict.attempts)? + count(tried_again).await?,
             slots_left: setup.slots().await?,
@@ -248,7 +249,7 @@ impl Stand {
         })
     }
 
-    /// Executions that completed with something else than they must.
+    /// Executions that completed with a wrong output.
     async fn wrong_results(&self, accepted: &[Uuid]) -> anyhow::Result<i64> {
         let sql = "SELECT e.id, d.name, (e.input ->> 'n')::bigint, e.output
                      FROM workflow_execution e JOIN workflow_definition d ON d.id = e.workflow_definition_id
@@ -259,26 +260,26 @@ impl Stand {
                 (row.get(0), row.get(1), row.get(2), row.get(3));
             if output.as_ref() != Some(&expected(&name, n)) {
                 wrong += 1;
-                say(format!("  found: execution {id} of {name} with n = {n} brought {output:?}"));
+                say(format!("  found: execution {id} of {name} with n = {n} has the output {output:?}"));
             }
         }
         Ok(wrong)
     }
 
-    /// Stops everything; the processes' logs are kept if something is to be found out.
-    async fn stop(self, request: &Request, act: &Act, mutant: Option<Mutant>) -> anyhow::Result<()> {
-        super::outage::stop(self.setup, request.keep_logs || (!act.broken.is_empty() && mutant.is_none())).await
+    /// Stops everything. Keeps the logs of the processes if something must be investigated.
+    async fn stop(self, options: &ChaosOptions, act: &Act, mutant: Option<Mutant>) -> anyhow::Result<()> {
+        super::outage::stop_setup(self.setup, options.keep_logs || (!act.broken.is_empty() && mutant.is_none())).await
     }
 }
 
-/// What an act left behind.
+/// The counts of an act.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Tally {
     executions: i64,
     over_cap: i64,
     double_started: i64,
     lost: i64,
-    /// Ended otherwise than they would have by themselves.
+    /// Executions that did not complete. Without faults, all would.
     failed: i64,
     attempts: i64,
     slots_left: i64,
@@ -308,8 +309,8 @@ impl Tally {
         }
     }
 
-    /// What does not hold, with what the act itself found. That a mutant was met too seldom is no proof that it was
-    /// found: its acts bring nothing of their own.
+    /// The names of the invariants that did not hold, including the act's own in `more`. With a mutant, `more` is
+    /// ignored: too few faults do not prove that the mutant was detected.
     fn broken(&self, act: &str, more: &[(&str, bool)]) -> Vec<String> {
         let checks = [
             ("over_cap", self.over_cap > 0),
@@ -334,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thing_that_a_fault_may_cost_is_told_with_the_act_that_found_it() {
+    fn the_cost_of_a_fault_is_reported_with_the_act_that_found_it() {
         let good = Tally { executions: 3, ..Tally::default() };
         let broken = |change: fn(&mut Tally)| {
             let mut tally = good.clone();

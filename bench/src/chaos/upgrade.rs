@@ -1,15 +1,16 @@
-//! Upgrade: a database with a long history goes to the next release under load, while a `pg_dump` is open.
+//! Upgrade: a database with a long history moves to the next release under load, while a `pg_dump` is open.
 //!
 //!     load history ──▶ before (p99) ──▶ dump opens, the next release starts and waits ──▶ dump ends ──▶ it is ready
 //!                                                            ──▶ the old processes stop, one by one ──▶ drain ──▶ audit
 //!
 //! Invariants
-//! - No request fails, from the first to the last, and their p99 is at most twice what it was before.
-//! - Two releases really run side by side: the old one claims until it is gone, the new one after that.
+//! - No request fails, and the p99 during the upgrade is at most twice the p99 before it.
+//! - Two releases really run side by side: the old release claims until its last process stops, then the new release
+//!   claims.
 //! - No workspace holds more slots than its limit, and everything that was accepted ends.
 //!
-//! The next release is synthetic (`store::release`): a column and an index more on the largest table, a shared function
-//! changed, a higher protocol.
+//! The next release is synthetic (`store::release`): it adds a column and an index to the largest table, changes a
+//! shared function, and has a higher protocol.
 //!
 //! Not here: the requests (`load`), the dump (`dump`).
 
@@ -26,13 +27,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::mutant::Mutant;
 use super::setup::{Setup, Stage, Tenant};
-use super::{Leases, Outcome, Request, ms, seconds};
+use super::{ChaosOptions, Leases, Outcome, ms, seconds};
 use crate::measure::stats::round;
 use crate::receiver::Policy;
 use crate::report::{machine, progress, say};
 use crate::service::{Fleet, Spec};
 use dump::Dump;
-use load::{Load, Seen};
+use load::{LoadResults, UpgradeLoad};
 
 /// Old processes, and new ones.
 const PROCESSES: usize = 2;
@@ -41,7 +42,7 @@ const TENANTS: usize = 20;
 const MOST: f64 = 2.0;
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How large it is, and how long it lasts.
+/// How large the database is, and how long the parts of the run last.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     leases: Leases,
@@ -50,49 +51,54 @@ struct Size {
     dump: Duration,
     after: Duration,
     patience: Duration,
-    /// A p99 below this is taken for this one: the ratio would tell of the machine and not of the service. A short run
-    /// has few requests and runs beside others, so it finds only what waits for a lock.
+    /// A p99 below this counts as this value, because the ratio would only show the machine's noise. A short run has
+    /// few requests, so it only detects waits for a lock.
     floor_ms: f64,
 }
 
 impl Size {
-    fn of(request: &Request) -> Size {
-        let leases = Leases::of(request.short);
-        let (executions, before, dump, after) = if request.short { (20_000.0, 8, 6, 3) } else { (1e6, 30, 30, 10) };
+    fn of(options: &ChaosOptions, mutant: Option<Mutant>) -> Size {
+        let leases = Leases::of(options.short);
+        let (executions, before, dump, after) = match (options.short, mutant) {
+            (false, _) => (1e6, 30, 30, 10),
+            (true, None) => (20_000.0, 6, 5, 2),
+            // By then, requests that waited behind the migration have been measured.
+            (true, Some(_)) => (20_000.0, 6, 5, 0),
+        };
         Size {
             leases,
-            executions: (executions * request.scale) as i64,
+            executions: (executions * options.scale) as i64,
             before: Duration::from_secs(before),
             dump: Duration::from_secs(dump),
             after: Duration::from_secs(after),
             patience: Duration::from_secs(60),
-            floor_ms: if request.short { 250.0 } else { 10.0 },
+            floor_ms: if options.short { 250.0 } else { 10.0 },
         }
     }
 }
 
-/// Runs it.
-pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
-    let size = Size::of(request);
+/// Runs the upgrade.
+pub async fn run(options: &ChaosOptions, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
+    let size = Size::of(options, mutant);
     say(format!(
         "upgrade: {} executions, {PROCESSES} processes of each release, a dump of {} s, seed {}",
         size.executions,
         size.dump.as_secs(),
-        request.seed
+        options.seed
     ));
     let machine = machine();
-    let policy = Policy { seed: request.seed, fast: (5, 20), slow: (5, 20), slow_every: 1, repeat: ms(20) };
+    let policy = Policy { seed: options.seed, fast: (5, 20), slow: (5, 20), slow_every: 1, repeat: ms(20) };
     let mut stage = Stage::new(PROCESSES, size.leases, policy);
     (stage.noted, stage.later) = (false, PROCESSES);
-    // The processes migrate as they start.
+    // The processes migrate when they start.
     stage.settings = vec!["database.migrate=true".to_owned()];
-    let setup = Setup::start(request, stage).await?;
+    let setup = Setup::start(options, stage).await?;
     let say_hello = json!({ "kind": "LOG", "with": { "message": "hello" } });
     let document = json!({ "version": 1, "name": "light", "nodes": { "say": say_hello } });
     let tenants = setup.tenants(TENANTS, &[document]).await?;
-    let run = Run { setup, size, tenants: tenants.into(), began: Instant::now(), seed: request.seed };
-    let outcome = run.played(request, mutant, machine).await?;
-    if let Some(logs) = run.setup.stop(request.keep_logs || !outcome.broken.is_empty()).await? {
+    let run = Run { setup, size, tenants: tenants.into(), began: Instant::now(), seed: options.seed };
+    let outcome = run.played(options, mutant, machine).await?;
+    if let Some(logs) = run.setup.stop(options.keep_logs || !outcome.broken.is_empty()).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }
     Ok(outcome)
@@ -106,7 +112,7 @@ struct Run {
     seed: u64,
 }
 
-/// What the upgrade itself was like.
+/// The figures of the upgrade itself.
 struct Upgraded {
     from: Instant,
     to: Instant,
@@ -117,10 +123,10 @@ struct Upgraded {
 }
 
 impl Run {
-    async fn played(&self, request: &Request, mutant: Option<Mutant>, machine: Value) -> anyhow::Result<Outcome> {
+    async fn played(&self, options: &ChaosOptions, mutant: Option<Mutant>, machine: Value) -> anyhow::Result<Outcome> {
         self.fill().await?;
         let stop = CancellationToken::new();
-        let load = Arc::new(Load::new(&self.setup, Arc::clone(&self.tenants), self.seed)?);
+        let load = Arc::new(UpgradeLoad::new(&self.setup, Arc::clone(&self.tenants), self.seed)?);
         let loading = tokio::spawn(Arc::clone(&load).run(stop.clone()));
         let watching = tokio::spawn(watch(self.setup.cluster.target()?.connect().await?, stop.clone()));
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -134,11 +140,11 @@ impl Run {
         let upgraded = upgraded?;
         let seen = load.seen();
         self.drain(&seen).await?;
-        let lost = self.setup.without_end(&seen.accepted).await?;
-        Ok(self.judged(request, mutant, machine, &seen, before, &upgraded, over_cap, lost))
+        let lost = self.setup.count_unended(&seen.accepted).await?;
+        Ok(self.judged(options, mutant, machine, &seen, before, &upgraded, over_cap, lost))
     }
 
-    /// Executions that ended long ago, as the service would have written them.
+    /// Loads executions that ended long ago, as the service would have written them.
     async fn fill(&self) -> anyhow::Result<()> {
         let (workspaces, definitions): (Vec<_>, Vec<_>) =
             self.tenants.iter().map(|tenant| (tenant.id, tenant.definitions[0].id)).unzip();
@@ -152,11 +158,11 @@ impl Run {
             from = to;
         }
         client.batch_execute("VACUUM (ANALYZE) workflow_execution").await.context("vacuum")?;
-        say(format!("{:>4} s  {} executions are there", self.began.elapsed().as_secs(), self.size.executions));
+        say(format!("{:>4} s  {} executions are loaded", self.began.elapsed().as_secs(), self.size.executions));
         Ok(())
     }
 
-    async fn upgrade(&self, load: &Load, mutant: Option<Mutant>) -> anyhow::Result<Upgraded> {
+    async fn upgrade(&self, load: &UpgradeLoad, mutant: Option<Mutant>) -> anyhow::Result<Upgraded> {
         let from = Instant::now();
         let dump = Dump::open(&self.setup.cluster).await?;
         say(format!("{:>4} s  a dump is open", self.began.elapsed().as_secs()));
@@ -177,7 +183,7 @@ impl Run {
         let new = Arc::new(new.await.context("start the next release")??);
         let migrate_waited = started.elapsed();
         if let Some(naive) = naive {
-            naive.await.context("migrate as one should not")??;
+            naive.await.context("run the naive migration")??;
         }
         say(format!("{:>4} s  the next release is ready", self.began.elapsed().as_secs()));
         load.add(&new);
@@ -198,7 +204,7 @@ impl Run {
         Ok(Upgraded { from, to, migrate_waited, dump_held, protocol, index_valid })
     }
 
-    /// Waits until the protocol is the next release's; answers what it is in the end.
+    /// Waits until the next release has raised the protocol, or until a time limit. Returns the protocol then.
     async fn raised(&self) -> anyhow::Result<i32> {
         let began = Instant::now();
         loop {
@@ -210,10 +216,10 @@ impl Run {
         }
     }
 
-    /// Waits until everything has ended. What does not is lost, and told of at the end.
-    async fn drain(&self, seen: &Seen) -> anyhow::Result<()> {
+    /// Waits until everything has ended. An execution that does not is lost, and reported at the end.
+    async fn drain(&self, seen: &LoadResults) -> anyhow::Result<()> {
         let began = Instant::now();
-        while self.setup.without_end(&seen.accepted).await? > 0 && began.elapsed() < self.size.patience {
+        while self.setup.count_unended(&seen.accepted).await? > 0 && began.elapsed() < self.size.patience {
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
@@ -222,10 +228,10 @@ impl Run {
     #[expect(clippy::too_many_arguments, reason = "each is one figure")]
     fn judged(
         &self,
-        request: &Request,
+        options: &ChaosOptions,
         mutant: Option<Mutant>,
         machine: Value,
-        seen: &Seen,
+        seen: &LoadResults,
         before: (Instant, Instant),
         upgraded: &Upgraded,
         over_cap: u64,
@@ -254,7 +260,7 @@ impl Run {
             "p50_during_ms": round(during.p50()),
             "p99_before_ms": round(calm.p99()),
             "p99_during_ms": round(during.p99()),
-            "max_during_ms": round(during.at(1.0)),
+            "max_during_ms": round(during.percentile(1.0)),
             "ratio": round(ratio),
             "ratio_floor_ms": self.size.floor_ms,
             "dump_held_s": seconds(upgraded.dump_held),
@@ -265,15 +271,15 @@ impl Run {
             "over_cap": over_cap,
             "lost": lost,
             "seconds": seconds(self.began.elapsed()),
-            "seed": request.seed,
-            "settings": { "processes": PROCESSES, "short": request.short, "leases": self.size.leases.json() },
+            "seed": options.seed,
+            "settings": { "processes": PROCESSES, "short": options.short, "leases": self.size.leases.json() },
             "machine": machine,
         });
         Outcome { broken, figures }
     }
 }
 
-/// Counts the looks at which a workspace held more slots than its limit.
+/// Counts the polls at which a workspace held more slots than its limit.
 async fn watch(client: Client, stop: CancellationToken) -> anyhow::Result<u64> {
     let over = "SELECT count(*) FROM workspace w JOIN tier t ON t.name = w.tier
                  WHERE (SELECT count(*) FROM execution_queue q WHERE q.shard = w.shard AND q.workspace_id = w.id AND \
@@ -287,14 +293,15 @@ async fn watch(client: Client, stop: CancellationToken) -> anyhow::Result<u64> {
     Ok(seen)
 }
 
-/// Migrates as one should not: waits for its lock for as long as it takes, and everybody waits behind it.
+/// A naive migration: it waits for its lock without a timeout, and other sessions wait behind it.
 async fn naive(client: Client) -> anyhow::Result<()> {
     let waits = "SET lock_timeout = 0; SET statement_timeout = 0;
         ALTER TABLE forebay.workflow_execution ADD COLUMN IF NOT EXISTS naive text";
     client.batch_execute(waits).await.context("add a column")
 }
 
-/// $1 workspaces, $2 their definitions, $3 and $4 from and to which execution: over the last month, in order of time.
+/// Parameters: $1 workspaces, $2 their definitions, $3 and $4 the first and last execution. They are spread over the
+/// last month, in order of time.
 const HISTORY: &str = "
     INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine,
         trigger, input, output, created_at, started_at, completed_at, duration_ms, deadline_at, owner_epoch, root)

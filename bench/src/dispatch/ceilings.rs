@@ -1,9 +1,9 @@
-//! What the database alone can do: plain SQL in batches, no limits, no fairness, no crashes survived.
+//! Measures the database alone: plain SQL in batches, without limits, fairness or crash recovery.
 //!
 //! Invariants
-//! - Every step is a commit of its own, flushed, as a service needs it: accept, claim, finish.
-//! - The best of several numbers of workers counts: a ceiling is not to be held down by the harness.
-//! - Its tenants are as many as Forebay's, a batch of one after the other.
+//! - Each of the steps accept, claim and finish is a flushed commit of its own, as in a service.
+//! - The ceiling is the best result over several numbers of workers, so that too few workers do not lower it.
+//! - Plain SQL writes for as many tenants as Forebay does, one batch per tenant in turn.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,11 +33,10 @@ const SAME_ROWS: [&str; 3] = [
      e AS (INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics,
                 trigger, input, deadline_at, root)
            SELECT id, $2::uuid, $3::uuid, $4::uuid, 'PENDING', 1, '{\"type\": \"api\", \"actor\": \"bench\"}', '{}',
-                  now() + interval '30 days', id FROM i),
-     a AS (INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id)
-           SELECT $2::uuid, 'bench', 'execution.start', 'execution', id FROM i)
-     INSERT INTO execution_queue (id, execution_id, workspace_id, workflow_definition_id, available_at, rank)
-     SELECT id, id, $2::uuid, $3::uuid, now(), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM i",
+                  now() + interval '30 days', id FROM i)
+     INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, available_at, deadline_at, rank)
+     SELECT id, $2::uuid, $3::uuid, now(), now() + interval '30 days',
+            (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM i",
     "WITH c AS MATERIALIZED (SELECT q.id FROM execution_queue q
               WHERE q.shard = (get_byte(uuid_send($2::uuid), 15) & 63)::smallint AND q.workspace_id = $2::uuid AND \
               q.stage = 0
@@ -45,7 +44,8 @@ const SAME_ROWS: [&str; 3] = [
      e AS (UPDATE workflow_execution e SET status = 'RUNNING', engine = 'plain', owner = $3::uuid, owner_epoch = 1,
                   started_at = clock_timestamp() FROM c WHERE e.id = c.id)
      UPDATE execution_queue q SET status = 'DISPATCHED', stage = 5, claim_id = $3::uuid, claimed_by = $3::uuid,
-            claimed_at = clock_timestamp(), dispatched_at = clock_timestamp() FROM c WHERE q.id = c.id RETURNING q.id",
+            claimed_at = clock_timestamp(), dispatched_at = clock_timestamp(), owner = $3::uuid
+       FROM c WHERE q.id = c.id RETURNING q.id",
     "WITH n AS (INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq,
                     input, output, started_at, completed_at, duration_ms)
                 SELECT id, 'say', 0, $2::uuid, 'COMPLETED', 1, 1, '{\"message\": \"hello\"}', \
@@ -56,19 +56,19 @@ const SAME_ROWS: [&str; 3] = [
      DELETE FROM execution_queue WHERE id = ANY($1::uuid[])",
 ];
 
-/// What a ceiling came to.
+/// The result of a ceiling.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ceiling {
     pub(super) per_s: f64,
-    /// The server's processor time for an item, in microseconds.
+    /// The server's processor time per item, in microseconds.
     pub(super) cpu_us: f64,
 }
 
-/// What a step is given beside its batch: by the step's number and the batch's.
+/// Further parameters of a step, by the numbers of the step and the batch.
 type Extra = Arc<dyn Fn(usize, usize) -> Vec<Uuid> + Send + Sync>;
 
-/// Insert, claim, delete, in a table of its own.
-pub(super) async fn bare(world: &World, scale: Scale) -> Result<Ceiling> {
+/// Insert, claim and delete in a separate table.
+pub(super) async fn measure_bare(world: &World, scale: Scale) -> Result<Ceiling> {
     let table = "CREATE TABLE bare (id uuid PRIMARY KEY, claimed boolean NOT NULL DEFAULT false, body jsonb NOT NULL)
                  WITH (fillfactor = 70);
                  CREATE INDEX ON bare (id) WHERE NOT claimed";
@@ -76,8 +76,8 @@ pub(super) async fn bare(world: &World, scale: Scale) -> Result<Ceiling> {
     best(world, scale, &BARE, Arc::new(|_, _| Vec::new())).await
 }
 
-/// The rows that Forebay keeps, in its own tables, by plain statements.
-pub(super) async fn same_rows(world: &World, scale: Scale) -> Result<Ceiling> {
+/// Writes the rows that Forebay writes, in its own tables, by plain statements.
+pub(super) async fn measure_same_rows(world: &World, scale: Scale) -> Result<Ceiling> {
     let mut tenants = Vec::new();
     for _ in 0..TENANTS {
         let tenant = world.tenant_in(None, 1_000, 1, &one_node()).await?;
@@ -115,7 +115,7 @@ async fn best(world: &World, scale: Scale, steps: &[&'static str; 3], extra: Ext
             tasks.spawn(async move { worker.work(batches, &extra).await });
         }
         while let Some(done) = tasks.join_next().await {
-            done.context("a worker broke off")??;
+            done.context("a worker stopped early")??;
         }
         let (took, items) = (began.elapsed(), (batches * BATCH * workers) as f64);
         let cpu = cpu::used_by(server)?.saturating_sub(before);

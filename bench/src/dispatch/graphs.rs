@@ -1,4 +1,4 @@
-//! How long one larger graph takes: a chain, and a fan-out with its join.
+//! Measures how long one larger graph takes: a chain, and a fan-out with its join.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) const CHAIN: usize = 40;
 pub(super) const FAN: usize = 400;
 const RUNS: usize = 5;
 
-/// Seconds from start to end, the median of several runs: of the chain, of the fan-out.
+/// Seconds from start to end of the chain and of the fan-out, as medians of several runs.
 pub(super) async fn measure(world: &World) -> Result<(f64, f64)> {
     let tenant = world.tenant(1, &chain()).await?;
     let fan = world.definition(tenant.workspace, &fan()).await?;
@@ -26,7 +26,7 @@ pub(super) async fn measure(world: &World) -> Result<(f64, f64)> {
         for run in 0..=RUNS {
             let id = service.enqueue(crate::measure::world::Tenant { definition, ..tenant }).await?;
             let took = ended(world, id).await?;
-            // The first reads the version in.
+            // The first run loads the version.
             if run > 0 {
                 times.push(took);
             }

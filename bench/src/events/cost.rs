@@ -1,9 +1,8 @@
-//! What the change log costs the whole life of an execution.
+//! Measures what the change log costs over the whole life of an execution.
 //!
 //! Invariants
-//! - Three ways in turns: without the log; with it, as everybody has it; and with somebody who reads every change of
-//!   it.
-//! - A database "without" is checked to be so: nothing was logged in it at the end.
+//! - Three variants take turns: without the log; with it, as in production; and with a reader of every change.
+//! - In the variant without the log, the log must be empty at the end.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -16,15 +15,15 @@ use crate::measure::world::World;
 use crate::report::say;
 
 const ROUNDS: usize = 5;
-/// What tells every change of an execution.
+/// The stream of every change of an execution.
 const STREAM: &str = "/api/v1/workflow/executions/events";
-/// What each part of a statement that writes the log begins with.
+/// The start of each statement part that writes the log.
 const WRITES: &str = "INSERT INTO forebay.change_log";
 
 pub(super) struct Cost {
     /// The share of throughput lost to writing the log.
     pub(super) log: f64,
-    /// The same with a reader on this machine.
+    /// The share of throughput lost to writing the log and to a reader on this machine.
     pub(super) read: f64,
     pub(super) per_s: Value,
     pub(super) cpu_us: Value,
@@ -53,7 +52,8 @@ pub(super) async fn measure(cluster: &Cluster, scale: Scale) -> Result<Cost> {
     let mut per_s: [Vec<f64>; 3] = Default::default();
     let mut cpu: [Vec<f64>; 3] = Default::default();
     for round in 1..=ROUNDS {
-        // Each round begins with another, so that what drifts hits them alike.
+        // Each round begins with another variant, so that a slow change of the machine's speed affects all variants
+        // equally.
         for turn in 0..Way::ALL.len() {
             let at = (turn + round) % Way::ALL.len();
             let life = one(cluster, scale, Way::ALL[at], round).await?;
@@ -68,41 +68,43 @@ pub(super) async fn measure(cluster: &Cluster, scale: Scale) -> Result<Cost> {
             ));
         }
     }
-    let told = |of: &[Vec<f64>; 3]| -> Value {
+    let values = |of: &[Vec<f64>; 3]| -> Value {
         Way::ALL.iter().zip(of).map(|(way, values)| (way.name().to_owned(), json!(median(values).round()))).collect()
     };
     let lost = |with: usize| 1.0 - median(&per_s[with]) / median(&per_s[0]);
-    Ok(Cost { log: lost(1), read: lost(2), per_s: told(&per_s), cpu_us: told(&cpu) })
+    Ok(Cost { log: lost(1), read: lost(2), per_s: values(&per_s), cpu_us: values(&cpu) })
 }
 
 async fn one(cluster: &Cluster, scale: Scale, way: Way, round: usize) -> Result<lifecycle::Lifecycle> {
     let world = World::create(cluster, &format!("{}_{round}", way.name())).await?;
     let life = lifecycle::measure(&world, scale, async |service| match way {
-        // The service puts its functions in place when it starts.
-        Way::Without => silence(&world.client).await.context("take the log out").map(|()| None),
+        // The service installs its functions when it starts.
+        Way::Without => {
+            silence(&world.client).await.context("remove the statements that write the change log").map(|()| None)
+        }
         Way::Written => Ok(None),
         Way::Read => service.follow(STREAM).await.map(Some),
     })
     .await?;
     let logged: i64 = world.client.query_one("SELECT count(*) FROM change_log", &[]).await?.try_get(0)?;
-    ensure!((logged > 0) == (way != Way::Without), "{} entries of the log, {}", logged, way.name());
+    ensure!((logged > 0) == (way != Way::Without), "{} log entries, variant {}", logged, way.name());
     Ok(life)
 }
 
-/// Takes the parts that write the log out of the functions that an execution passes through.
+/// Removes the parts that write the log from the functions that an execution uses.
 async fn silence(client: &Client) -> Result<()> {
     let sql = "SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.proname = ANY ($1)";
     let names = ["enqueue_many", "claim", "record"];
     let found = client.query(sql, &[&names.as_slice()]).await?;
-    ensure!(found.len() == names.len(), "{} of {names:?} are there", found.len());
+    ensure!(found.len() == names.len(), "found {} of the functions {names:?}", found.len());
     for row in found {
-        let text = without(row.try_get(0)?).context("a function that writes the log in another way")?;
+        let text = without(row.try_get(0)?).context("a function writes the log in an unknown way")?;
         client.batch_execute(&text).await?;
     }
     Ok(())
 }
 
-/// A function's text without the parts `, logged AS (INSERT INTO forebay.change_log …)`; none if it writes the log in
+/// A function's text without the parts `, logged AS (INSERT INTO forebay.change_log …)`. None if it writes the log in
 /// another way.
 fn without(text: &str) -> Option<String> {
     let Some(write) = text.find(WRITES) else { return Some(text.to_owned()) };

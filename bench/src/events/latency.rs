@@ -1,8 +1,8 @@
-//! How soon a change is told: rows written at a steady rate, and sockets that wait for them.
+//! Measures how soon subscribers receive a change: rows written at a steady rate, and sockets that wait for them.
 //!
 //! Invariants
-//! - Writers and subscribers share one process and so one clock. A row carries the number under which its time was
-//!   noted.
+//! - Writers and subscribers share one process, and so one clock. A row carries the number under which its time was
+//!   recorded.
 //! - Every subscriber must get every row, or the case fails.
 
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::measure::stats::Sample;
 use crate::measure::world::World;
 use crate::report::say;
 
-/// So many follow, and so many rows are written a second.
+/// The number of subscribers, and of rows written per second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) subscribers: usize,
@@ -44,10 +44,10 @@ const CASES: [Case; 5] = [
     Case { subscribers: 1_000, rate: 100 },
 ];
 const SECONDS: f64 = 10.0;
-/// The first rows warm up and do not count.
+/// The first rows are a warm-up and do not count.
 const WARM: f64 = 1.0;
 const WRITERS: usize = 4;
-/// How long the last message may take.
+/// How long to wait for the last message.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
@@ -67,14 +67,14 @@ impl Times {
 pub(super) async fn measure(world: &World, scale: f64) -> Result<Vec<(Case, Sample)>> {
     world.leave_to_service().await?;
     let service = Service::start_as("api", world, &["http.max_streams_per_workspace=2000".to_owned()]).await?;
-    let mut told = Vec::new();
+    let mut measured = Vec::new();
     for case in CASES {
         let sample = one(world, &service, case, scale).await.with_context(|| case.to_string())?;
         say(format!("{case}: p50 {:.1} ms, p99 {:.1} ms of {}", sample.p50(), sample.p99(), sample.len()));
-        told.push((case, sample));
+        measured.push((case, sample));
     }
     service.stop().await?;
-    Ok(told)
+    Ok(measured)
 }
 
 async fn one(world: &World, service: &Service, case: Case, scale: f64) -> Result<Sample> {
@@ -109,21 +109,21 @@ async fn one(world: &World, service: &Service, case: Case, scale: f64) -> Result
         });
     }
     while let Some(done) = writers.join_next().await {
-        done.context("a writer broke off")??;
+        done.context("a writer stopped early")??;
     }
     let all = async {
         let mut latencies = Vec::new();
         while let Some(done) = subscribers.join_next().await {
-            latencies.extend(done.context("a subscriber broke off")??);
+            latencies.extend(done.context("a subscriber stopped early")??);
         }
         anyhow::Ok(latencies)
     };
-    let latencies = tokio::time::timeout(PATIENCE, all).await.context("some were not told everything")??;
-    ensure!(latencies.len() == case.subscribers * (rows - warm), "some were told too little");
+    let latencies = tokio::time::timeout(PATIENCE, all).await.context("some subscribers missed messages")??;
+    ensure!(latencies.len() == case.subscribers * (rows - warm), "some subscribers missed messages");
     Ok(Sample::new(latencies))
 }
 
-/// Joins a channel as the Supabase client does, and waits for the answer.
+/// Joins a channel as the Supabase client does, and waits for the reply.
 async fn subscribe(url: &str, number: usize) -> Result<Socket> {
     let (mut socket, _) = connect_async(url).await.map_err(|error| anyhow::anyhow!("open a socket: {error}"))?;
     let wanted = json!([{ "event": "INSERT", "schema": "public", "table": "workflow_queue_projection",
@@ -141,15 +141,15 @@ async fn subscribe(url: &str, number: usize) -> Result<Socket> {
     bail!("a socket was closed")
 }
 
-/// Reads until every row was told; the latencies of those that count, in ms.
+/// Reads until every row was received. Returns the latencies of those that count, in ms.
 async fn receive(mut socket: Socket, times: &Times, warm: usize) -> Result<Vec<f64>> {
-    let (mut latencies, mut told) = (Vec::with_capacity(times.sent.len()), 0);
-    while told < times.sent.len() {
+    let (mut latencies, mut received) = (Vec::with_capacity(times.sent.len()), 0);
+    while received < times.sent.len() {
         let message = socket.next().await.context("a socket was closed")??;
         let now = times.now();
         let Message::Text(text) = message else { continue };
         let Some(number) = number(&text) else { continue };
-        told += 1;
+        received += 1;
         if number >= warm {
             latencies.push((now - times.sent[number].load(Ordering::Relaxed)) as f64 / 1e3);
         }
@@ -157,7 +157,7 @@ async fn receive(mut socket: Socket, times: &Times, warm: usize) -> Result<Vec<f
     Ok(latencies)
 }
 
-/// The number of the row that a message tells of.
+/// The number of the row in a message.
 fn number(text: &str) -> Option<usize> {
     let (_, rest) = text.split_once("\"stream_type\":\"")?;
     rest.split('"').next()?.parse().ok()

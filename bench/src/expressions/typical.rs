@@ -1,4 +1,4 @@
-//! Expressions as people write them, and a template full of them.
+//! Typical expressions, and a template full of them.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ const SOURCES: [&str; 6] = [
     "nodes.fetch.output.items.exists(i, i.name == 'item 19')",
 ];
 
-/// What one expression costs on average, in microseconds.
+/// The average cost of one expression, in microseconds.
 pub(super) struct Typical {
     pub(super) ours_us: f64,
     pub(super) crate_us: f64,
     pub(super) ours_parse_us: f64,
     pub(super) crate_parse_us: f64,
-    /// Reading and resolving a whole template.
+    /// Parsing and resolving a whole template.
     pub(super) template_us: f64,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn measure(scale: f64) -> Result<Typical> {
         let program = Program::compile(source).map_err(|error| anyhow!("{error}"))?;
         let same = program.execute(&context).map_err(|error| anyhow!("{error}"))?;
         if theirs(&expression.eval(&scope)?) != same {
-            return Err(anyhow!("the two differ on {source}"));
+            return Err(anyhow!("the two interpreters differ on {source}"));
         }
         let ours = time(rounds, || drop(black_box(expression.view(&scope))));
         let cel = time(rounds, || drop(black_box(program.execute(&context))));
@@ -78,7 +78,7 @@ fn scope(inputs: &Value, output: &Value) -> Result<Scope> {
     Ok(Scope { inputs: Arc::new(inputs.clone()), nodes, ..Scope::default() })
 }
 
-/// A request as a report would make it.
+/// A typical request of a report.
 fn template() -> Value {
     json!({
         "url": "https://example.test/orders/${{ inputs.order.id }}?customer=${{ urlEncode(inputs.customer.name) }}",
@@ -101,7 +101,7 @@ fn time(rounds: usize, mut call: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() * 1_000_000.0 / rounds.max(1) as f64
 }
 
-/// The crate's own values; whole numbers are signed, as its literals are.
+/// Converts to the values of the crate `cel`. Whole numbers are signed, like literals of that crate.
 fn theirs(value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,

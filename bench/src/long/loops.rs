@@ -1,9 +1,11 @@
-//! Loops over many items, each item a call: how fast, at what peak of memory, and what a kill in the middle costs.
+//! Measures loops over many items, each item a call: speed, peak memory, and how much work a kill in the middle
+//! repeats.
 //!
 //! Invariants
-//! - Nothing looks at what a loop brings, but for the one that shows what looking costs: that has to be in memory as a
-//!   whole.
-//! - What was done before the kill is read from the database after it, when nobody writes any more.
+//! - No expression reads the output of a loop, except in the loop `looked_at`, which measures this case: then the whole
+//!   output must be in memory.
+//! - The items that were done before the kill are read from the database after the kill, when no process writes any
+//!   more.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -23,11 +25,11 @@ pub(super) const PARALLEL: usize = 50;
 const LARGE: f64 = 10_000.0;
 const SMALL: f64 = 1_000.0;
 const BARE_CALLS: usize = 5_000;
-/// How often it is looked how far a loop is.
+/// How often the progress of a loop is polled.
 const LOOK: Duration = Duration::from_millis(25);
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A loop that was gone through once.
+/// One complete loop.
 pub(super) struct Loop {
     pub(super) items: usize,
     pub(super) per_s: f64,
@@ -37,7 +39,7 @@ pub(super) struct Loop {
 pub(super) struct Loops {
     pub(super) small: Loop,
     pub(super) large: Loop,
-    /// The large one, whose workflow looks at what it brings.
+    /// The large loop, in a workflow whose outputs read the loop's output.
     pub(super) looked_at: Loop,
     pub(super) idle_mb: f64,
     pub(super) bare_per_s: f64,
@@ -46,11 +48,11 @@ pub(super) struct Loops {
 
 /// A loop whose server was killed in the middle.
 pub(super) struct Killed {
-    /// Items that were done then.
+    /// Items that were done at the kill.
     pub(super) done: usize,
-    /// Called again though they were.
+    /// Items that were called again although they were done.
     pub(super) redone: usize,
-    /// Called again because nobody knew whether they were.
+    /// Items that were called again because their result was not recorded.
     pub(super) repeated: usize,
     /// From its start to its end.
     pub(super) took_s: f64,
@@ -78,8 +80,8 @@ pub(super) async fn measure(world: &World, scale: f64) -> Result<Loops> {
     say(format!("a loop of {} items: {:.0}/s, {:.1} MB at its peak", small.items, small.per_s, small.peak_mb));
     let large = bench.whole(tenant, items(LARGE)).await.context("the large loop")?;
     say(format!("a loop of {} items: {:.0}/s, {:.1} MB at its peak", large.items, large.per_s, large.peak_mb));
-    let looked_at = bench.whole(looks, items(LARGE)).await.context("the loop that is looked at")?;
-    say(format!("the same looked at: {:.0}/s, {:.1} MB at its peak", looked_at.per_s, looked_at.peak_mb));
+    let looked_at = bench.whole(looks, items(LARGE)).await.context("the loop whose output is read")?;
+    say(format!("the same with its output read: {:.0}/s, {:.1} MB at its peak", looked_at.per_s, looked_at.peak_mb));
     let killed = bench.killed(items(LARGE)).await.context("the loop that is killed")?;
     Ok(Loops { small, large, looked_at, idle_mb, bare_per_s, killed })
 }
@@ -96,7 +98,7 @@ impl Bench<'_> {
         Service::start(self.world, &self.settings).await
     }
 
-    /// A loop in a server of its own.
+    /// Runs a loop in its own server.
     async fn whole(&self, tenant: Tenant, items: usize) -> Result<Loop> {
         let service = self.service().await?;
         let id = service.enqueue_with(tenant, input(items)).await?;
@@ -106,17 +108,17 @@ impl Bench<'_> {
         Ok(Loop { items, per_s: items as f64 / took, peak_mb })
     }
 
-    /// A loop whose server is killed when about half of it is done; another goes on.
+    /// Runs a loop whose server is killed when about half of it is done. Another server resumes it.
     async fn killed(&self, items: usize) -> Result<Killed> {
         let first = self.service().await?;
         let id = first.enqueue_with(self.tenant, input(items)).await?;
         let began = Instant::now();
         while self.done(id).await?.len() < items / 2 {
-            ensure!(began.elapsed() < PATIENCE, "half of the loop is not done");
+            ensure!(began.elapsed() < PATIENCE, "half of the loop was not done in time");
             tokio::time::sleep(LOOK).await;
         }
         first.kill().await?;
-        // What was sent and not yet answered is written now or never.
+        // The pause lets the database finish writes that the killed server had sent.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let (done, before) = (self.done(id).await?, self.receiver.count());
         let second = self.service().await?;
@@ -129,7 +131,7 @@ impl Bench<'_> {
         Ok(Killed { done: done.len(), redone: redone.len(), repeated: repeated.len(), took_s })
     }
 
-    /// The items that are recorded completed.
+    /// The items that are recorded as completed.
     async fn done(&self, id: ExecutionId) -> Result<BTreeSet<i32>> {
         let sql = "SELECT iteration FROM workflow_execution_node WHERE execution_id = $1 AND iteration > 0 AND status \
             = 'COMPLETED'";
@@ -137,7 +139,7 @@ impl Bench<'_> {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Waits for its end; answers how long it ran, in seconds.
+    /// Waits for its end. Returns how long it ran, in seconds.
     async fn ended(&self, id: ExecutionId, items: usize) -> Result<f64> {
         let sql = "SELECT extract(epoch FROM e.completed_at - e.started_at)::float8, e.status, (n.output ->> \
             'count')::bigint, e.error::text
@@ -158,7 +160,7 @@ impl Bench<'_> {
     }
 }
 
-/// What the harness's own client reaches at the same receiver, as many at once.
+/// The rate that the harness's own client reaches at the same receiver, with the same parallelism.
 async fn bare(receiver: &Receiver) -> Result<f64> {
     let (http, url) = (reqwest::Client::new(), receiver.url("/hit"));
     let id = store::new_id();
@@ -174,7 +176,7 @@ async fn bare(receiver: &Receiver) -> Result<f64> {
         })
     });
     for lane in futures_util::future::join_all(lanes).await {
-        lane.context("a lane broke off")??;
+        lane.context("a lane stopped early")??;
     }
     Ok(BARE_CALLS as f64 / began.elapsed().as_secs_f64())
 }

@@ -1,10 +1,10 @@
-//! Executions that wait for an answer, many of them: what they cost a server that has nothing to do, and how soon one
+//! Measures many executions that wait for an answer: how much memory they cost an idle server, and how soon one of them
 //! is woken.
 //!
 //! Invariants
-//! - All of them are parked before anything is measured: no owner, one open ask each.
-//! - A wake-up is from the answer, by the database's clock in its transaction, to the recorded end: more than from its
-//!   commit.
+//! - All of them are parked before anything is measured: no owner, one open wait each.
+//! - A wake-up runs from the answer, by the database's clock in its transaction, to the recorded end. So it includes
+//!   the commit of the answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use crate::measure::stats::{Sample, round};
 use crate::measure::world::{Backlog, READY, World};
 use crate::report::{progress, resident_mb};
 
-/// What an ENTERPRISE workspace may run at once.
+/// The slot limit of an ENTERPRISE workspace.
 const EACH: i64 = 20;
-/// How long a server is left alone before its memory counts.
+/// How long a server is idle before its memory is measured.
 const REST: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(1_200);
 const NODE: &str = "ask";
 
-/// How many sleep, and how many are woken.
+/// How many executions wait, and how many are woken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     workspaces: i64,
@@ -57,7 +57,7 @@ pub(super) struct Slept {
     pub(super) workspaces: i64,
     pub(super) parked_s: f64,
     pub(super) rss_mb: f64,
-    /// Of a process that began when they slept.
+    /// Memory of a process that started while they waited.
     pub(super) rss_new_mb: f64,
     pub(super) rss_idle_mb: f64,
     pub(super) wake: Sample,
@@ -79,19 +79,19 @@ pub(super) async fn measure(world: &World, size: Size) -> Result<Slept> {
     service.stop().await?;
     let service = Arc::new(Service::start(world, &[]).await?);
     let rss_new_mb = at_rest(&service).await?;
-    let wake = woken(world, &service, size).await.context("wake some of them")?;
+    let wake = woken(world, &service, size).await.context("wake a sample of the executions")?;
     Arc::into_inner(service).context("an answer still holds the service")?.stop().await?;
     Ok(Slept { sleeping, workspaces: size.workspaces, parked_s, rss_mb, rss_new_mb, rss_idle_mb, wake })
 }
 
-/// What a server that is left alone keeps in memory, in MB.
+/// The memory of an idle server, in MB.
 async fn at_rest(service: &Service) -> Result<f64> {
     tokio::time::sleep(REST).await;
     resident_mb(service.pid()?).map(round).context("read the memory of a process")
 }
 
 async fn parked(world: &World, sleeping: i64) -> Result<()> {
-    let sql = "SELECT (SELECT count(*) FROM workflow_execution_ask WHERE status = 'OPEN'),
+    let sql = "SELECT (SELECT count(*) FROM workflow_execution_wait WHERE status = 'OPEN'),
                       (SELECT count(*) FROM workflow_execution WHERE status = 'RUNNING' AND owner IS NULL)";
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
@@ -103,13 +103,13 @@ async fn parked(world: &World, sleeping: i64) -> Result<()> {
         progress(format!("{:>4} s  {open} wait, {parked} are parked", began.elapsed().as_secs()));
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    bail!("not all of {sleeping} are asleep")
+    bail!("not all of the {sleeping} executions were parked in time")
 }
 
-/// Answers a sample, evenly over its time; how long each took to its end, in ms.
+/// Answers a sample of the waits, at a steady rate. Returns how long each took to its end, in ms.
 async fn woken(world: &World, service: &Arc<Service>, size: Size) -> Result<Sample> {
-    let some = "SELECT execution_id FROM workflow_execution_ask WHERE status = 'OPEN' ORDER BY md5(execution_id::text) \
-        LIMIT $1";
+    let some = "SELECT execution_id FROM workflow_execution_wait WHERE status = 'OPEN' \
+        ORDER BY md5(execution_id::text) LIMIT $1";
     let ids: Vec<Uuid> = world.client.query(some, &[&size.answers]).await?.iter().map(|row| row.get(0)).collect();
     let mut next = tokio::time::interval(size.over / u32::try_from(ids.len().max(1))?);
     let mut answers = JoinSet::new();
@@ -119,14 +119,14 @@ async fn woken(world: &World, service: &Arc<Service>, size: Size) -> Result<Samp
         answers.spawn(async move { service.answer(id, NODE).await });
     }
     while let Some(done) = answers.join_next().await {
-        done.context("an answer broke off")??;
+        done.context("an answer failed")??;
     }
     ended(world, &ids).await
 }
 
 async fn ended(world: &World, ids: &[Uuid]) -> Result<Sample> {
     let sql = "SELECT extract(epoch FROM e.completed_at - a.answered_at)::float8 * 1000
-                 FROM workflow_execution e JOIN workflow_execution_ask a ON a.execution_id = e.id
+                 FROM workflow_execution e JOIN workflow_execution_wait a ON a.execution_id = e.id
                 WHERE e.id = ANY ($1) AND e.status = 'COMPLETED'";
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(60) {
@@ -136,7 +136,7 @@ async fn ended(world: &World, ids: &[Uuid]) -> Result<Sample> {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    bail!("some that were answered did not end")
+    bail!("some executions did not end after their answer")
 }
 
 fn document() -> Value {

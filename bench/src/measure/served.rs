@@ -1,8 +1,10 @@
 //! The real service as a child process, and requests to it.
 //!
 //! Invariants
-//! - It is the release binary beside this one, with default settings but for what a measurement names.
-//! - It is stopped politely and waited for; if this program dies, so does it.
+//! - The service is the release binary next to this program. Settings have their defaults, except those that a
+//!   measurement passes.
+//! - A measurement stops the service with SIGTERM and waits until it has ended. If this program dies, the service is
+//!   killed.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -34,12 +36,12 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts it over a world's database; answers when it says that it is ready.
+    /// Starts the service over a world's database. Returns when it is ready.
     pub(crate) async fn start(world: &World, settings: &[String]) -> Result<Service> {
         Service::start_as("api,dispatcher,worker", world, settings).await
     }
 
-    /// Starts it with only these roles.
+    /// Starts the service with only these roles.
     pub(crate) async fn start_as(roles: &str, world: &World, settings: &[String]) -> Result<Service> {
         let key = Secret::generate()?;
         let mut command = Command::new(binary()?);
@@ -56,7 +58,7 @@ impl Service {
         command.env("FOREBAY_AUTH_ROOT_KEY", key.expose());
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().context("start forebay")?;
-        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+        let mut lines = BufReader::new(child.stdout.take().context("take the output of forebay")?).lines();
         let mut address = None;
         loop {
             let line =
@@ -67,11 +69,11 @@ impl Service {
                 Some(line) => address = line.split_once("http://").map(|(_, address)| address.to_owned()).or(address),
             }
         }
-        // What else it says is of no interest, but it must be able to say it.
+        // The rest of its output is ignored, but must be read so that the pipe does not fill.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Service {
             child,
-            address: address.context("forebay did not say where it listens")?,
+            address: address.context("forebay did not print its address")?,
             key,
             http: reqwest::Client::new(),
         })
@@ -99,7 +101,26 @@ impl Service {
         started["executionId"].as_str().context("an execution id")?.parse().context("an execution id")
     }
 
-    /// Accepts many in one request; answers how many.
+    /// The address at which it serves HTTP.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A whole request that starts one execution.
+    pub(crate) fn start_request(&self, tenant: Tenant) -> Vec<u8> {
+        let body = json!({ "workflowDefinitionId": tenant.definition, "workspaceId": tenant.workspace, "input": {} });
+        let body = body.to_string();
+        let request = format!(
+            "POST /api/v1/workflow/executions/start HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            self.address,
+            self.key.expose(),
+            body.len()
+        );
+        request.into_bytes()
+    }
+
+    /// Starts many executions in one request. Returns how many were accepted.
     pub(crate) async fn enqueue_bulk(&self, tenant: Tenant, count: usize) -> Result<usize> {
         let item = json!({ "workflowDefinitionId": tenant.definition, "workspaceId": tenant.workspace, "input": {} });
         let answer = self
@@ -118,36 +139,36 @@ impl Service {
 
     /// Answers a wait of an execution.
     pub(crate) async fn answer(&self, execution: Uuid, node: &str) -> Result<()> {
-        let url = format!("http://{}/api/v1/workflow/executions/{execution}/answers/{node}", self.address);
+        let url = format!("http://{}/api/v1/workflow/executions/{execution}/waits/{node}/answer", self.address);
         let request = self.http.post(url).bearer_auth(self.key.expose()).json(&json!({ "data": {} }));
         let answer = request.send().await.context("answer over HTTP")?;
-        ensure!(answer.status().is_success(), "an answer was answered {}", answer.status());
+        ensure!(answer.status().is_success(), "answering a wait returned {}", answer.status());
         Ok(())
     }
 
-    /// Reads an event stream until what is answered is dropped.
+    /// Reads an event stream until the returned handle is dropped.
     pub(crate) async fn follow(&self, path: &str) -> Result<AbortOnDropHandle<()>> {
         let request = self.http.get(format!("http://{}{path}", self.address)).bearer_auth(self.key.expose());
         let mut stream = request.send().await.context("open an event stream")?.error_for_status()?;
         Ok(AbortOnDropHandle::new(tokio::spawn(async move { while let Ok(Some(_)) = stream.chunk().await {} })))
     }
 
-    /// Where the Supabase client's socket is, with the key to open it.
+    /// The URL of the Supabase client's socket, with its key.
     pub(crate) fn socket(&self) -> String {
         format!("ws://{}/realtime/v1/websocket?apikey={}&vsn=2.0.0", self.address, self.key.expose())
     }
 
-    /// Its process.
+    /// The process id of the service.
     pub(crate) fn pid(&self) -> Result<u32> {
         self.child.id().context("forebay ended by itself")
     }
 
-    /// Kills it, as a power cut would.
+    /// Kills the service with SIGKILL.
     pub(crate) async fn kill(mut self) -> Result<()> {
         self.child.kill().await.context("kill forebay")
     }
 
-    /// Stops it and waits until it is gone.
+    /// Stops the service with SIGTERM and waits until it has ended.
     pub(crate) async fn stop(mut self) -> Result<()> {
         let pid = self.pid()?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM).context("stop forebay")?;

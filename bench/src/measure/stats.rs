@@ -1,4 +1,4 @@
-//! Small sums over samples: percentiles, medians, Jain's index.
+//! Statistics over samples: percentiles, medians, Jain's index.
 
 use serde_json::{Value, json};
 
@@ -16,18 +16,18 @@ impl Sample {
         self.0.len()
     }
 
-    /// The value below which this share of the sample lies (nearest rank); zero if there is none.
-    pub(crate) fn at(&self, share: f64) -> f64 {
+    /// The value below which this share of the sample lies (nearest rank). Zero for an empty sample.
+    pub(crate) fn percentile(&self, share: f64) -> f64 {
         let rank = (share * self.0.len() as f64).ceil() as usize;
         self.0.get(rank.clamp(1, self.0.len().max(1)) - 1).copied().unwrap_or(0.0)
     }
 
     pub(crate) fn p50(&self) -> f64 {
-        self.at(0.50)
+        self.percentile(0.50)
     }
 
     pub(crate) fn p99(&self) -> f64 {
-        self.at(0.99)
+        self.percentile(0.99)
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -43,14 +43,14 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     Sample::new(values.to_vec()).p50()
 }
 
-/// 1 when all have the same, 1/n when one has it all.
-pub(crate) fn jain(values: &[f64]) -> f64 {
+/// Jain's fairness index: 1 if all values are equal, 1/n if one of n values is the whole sum.
+pub(crate) fn jain_index(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
     if squares == 0.0 { 0.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
-/// Three decimals: more is noise.
+/// Rounds to three decimals, because more would be noise.
 pub(crate) fn round(value: f64) -> f64 {
     (value * 1_000.0).round() / 1_000.0
 }
@@ -62,13 +62,13 @@ mod tests {
     #[test]
     fn percentiles_are_members_of_the_sample() {
         let sample = Sample::new((1..=100).map(f64::from).rev().collect());
-        assert_eq!((sample.p50(), sample.p99(), sample.at(1.0)), (50.0, 99.0, 100.0));
+        assert_eq!((sample.p50(), sample.p99(), sample.percentile(1.0)), (50.0, 99.0, 100.0));
         assert_eq!(Sample::default().p99(), 0.0);
     }
 
     #[test]
     fn jains_index_tells_equal_from_one_takes_all() {
-        assert_eq!(jain(&[3.0, 3.0, 3.0]), 1.0);
-        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25);
+        assert_eq!(jain_index(&[3.0, 3.0, 3.0]), 1.0);
+        assert_eq!(jain_index(&[1.0, 0.0, 0.0, 0.0]), 0.25);
     }
 }

@@ -1,9 +1,9 @@
-//! One database of the measurement: workspaces, published definitions, and backlogs of any size.
+//! Fills one database of a measurement: workspaces, published definitions, and backlogs of any size.
 //!
 //! Invariants
-//! - What is loaded is what the service itself would have written: both tables, every CHECK, ids and
-//!   ranks in the order of time, older than anything enqueued later.
-//! - After a load the tables are vacuumed and analysed, as autovacuum would have done by then.
+//! - Loaded rows look as if the service had written them: both tables, every CHECK, ids and ranks in the order of time,
+//!   older than anything enqueued later.
+//! - After a load the tables are vacuumed and analyzed, as autovacuum would have left them in production.
 //!
 //! Not here: what is measured (`crate::admission`, `crate::dispatch`).
 
@@ -13,20 +13,20 @@ use serde_json::Value;
 use store::Store;
 use store::connect::Target;
 use store::definition::NewVersion;
-use store::process::{Registration, register};
+use store::process::{ProcessRegistration, register};
 use store::workspace::NewWorkspace;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::cluster::Cluster;
 
-/// The shard that everything measured lies in.
+/// The shard of all measured workspaces.
 pub(crate) const SHARD: i16 = 7;
 
-/// How many rows are written by one statement.
+/// How many rows one statement writes.
 const CHUNK: i64 = 250_000;
 
-/// One database, a store over it, and a connection without time limits behind its back.
+/// One database, a store over it, and a direct connection without time limits.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) url: String,
@@ -42,7 +42,7 @@ pub(crate) struct Tenant {
     pub(crate) definition: DefinitionId,
 }
 
-/// A backlog to load: for each tenant so many that run and so many that wait.
+/// A backlog to load: for each tenant this many running and this many waiting items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backlog<'a> {
     pub(crate) running: i64,
@@ -50,11 +50,11 @@ pub(crate) struct Backlog<'a> {
     pub(crate) stage: i16,
     /// An SQL expression over `n`, the item's number.
     pub(crate) key: &'a str,
-    /// When what waits may start, from now.
+    /// When the waiting items may start, from now.
     pub(crate) due_in_s: f64,
 }
 
-/// What waits is ready, has no key, and nothing runs.
+/// Waiting items that are ready and have no key, and nothing running.
 pub(crate) const READY: Backlog<'static> = Backlog { running: 0, waiting: 0, stage: 0, key: "NULL", due_in_s: 0.0 };
 
 impl World {
@@ -64,7 +64,7 @@ impl World {
         client.batch_execute("SET statement_timeout = 0").await?;
         client.batch_execute(&format!("CREATE DATABASE {name}")).await.context("create a database")?;
         let world = World::new(cluster.url().replace("///forebay?", &format!("///{name}?"))).await?;
-        // Only where the server was started to count statements.
+        // This succeeds only if the server was started with statement counting.
         let _not_there = world.client.batch_execute("CREATE EXTENSION pg_stat_statements").await;
         Ok(world)
     }
@@ -83,7 +83,7 @@ impl World {
         let process = ProcessId(store::new_id());
         let roles = vec!["dispatcher".to_owned(), "worker".to_owned()];
         let registration =
-            Registration { id: process, host: "bench".to_owned(), pid: 1, roles, version: "0".to_owned() };
+            ProcessRegistration { id: process, host: "bench".to_owned(), pid: 1, roles, version: "0".to_owned() };
         register(&client, &registration).await?;
         Ok(World { store: Store::new(&target, 4)?, url, client, process })
     }
@@ -159,7 +159,7 @@ impl World {
         rows.iter().map(tenant).collect()
     }
 
-    /// Loads a backlog: executions and tickets as the service would have written them an hour ago.
+    /// Loads a backlog: executions and queue items as the service would have written them an hour ago.
     pub(crate) async fn load(&self, tenants: &[Tenant], backlog: Backlog<'_>) -> Result<()> {
         let workspaces: Vec<Uuid> = tenants.iter().map(|tenant| tenant.workspace.0).collect();
         let definitions: Vec<Uuid> = tenants.iter().map(|tenant| tenant.definition.0).collect();
@@ -194,24 +194,24 @@ impl World {
         Ok(())
     }
 
-    /// Ends this program's own process, so that the service alone shares the shards out.
+    /// Ends this program's own process record, so that the service gets all shards.
     pub(crate) async fn leave_to_service(&self) -> Result<()> {
         Ok(self.store.end_process(self.process).await?)
     }
 
-    /// Leaves the tables as autovacuum would have them by now.
+    /// Leaves the tables as autovacuum would have left them.
     pub(crate) async fn settle(&self) -> Result<()> {
         self.client.batch_execute("VACUUM (ANALYZE)").await.context("vacuum")
     }
 
-    /// One number out of the database.
+    /// Reads one number from the database.
     pub(crate) async fn number(&self, sql: &str, workspace: WorkspaceId) -> Result<i64> {
         Ok(self.client.query_one(sql, &[&workspace.0]).await?.try_get(0)?)
     }
 }
 
-/// The items of a load. $1 workspaces, $2 definitions, $3 and $4 from and to which of each tenant,
-/// $5 how many of them run, $6 by whom, $7 the stage and $8 the delay of those that wait, $9 an hour ago.
+/// The items of a load. Parameters: $1 workspaces, $2 definitions, $3 and $4 the first and last item of each tenant, $5
+/// how many of them run, $6 their owner, $7 the stage and $8 the delay of waiting items, $9 an hour ago.
 fn items(key: &str) -> String {
     format!(
         "FROM (SELECT t.ws, t.def, d.published_version AS ver, n, n <= $5::bigint AS runs, {key} AS key,
@@ -235,12 +235,14 @@ const EXECUTIONS: &str = "INSERT INTO workflow_execution (id, workspace_id, work
            CASE WHEN i.runs THEN i.at END, i.at + interval '30 days', CASE WHEN i.runs THEN $6 END,
            CASE WHEN i.runs THEN 1 ELSE 0 END, i.id";
 
-const TICKETS: &str = "INSERT INTO execution_queue (id, execution_id, workspace_id, workflow_definition_id, created_at,
-        available_at, rank, stage, gated, concurrency_key, status, claim_id, claimed_by, claimed_at, dispatched_at)
-    SELECT i.id, i.id, i.ws, i.def, i.at, CASE WHEN i.runs THEN i.at ELSE $9 + make_interval(secs => $8 + 3600) END,
+const TICKETS: &str = "INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, created_at,
+        available_at, rank, stage, limited, concurrency_key, status, claim_id, claimed_by, claimed_at, dispatched_at, \
+        owner)
+    SELECT i.id, i.ws, i.def, i.at, CASE WHEN i.runs THEN i.at ELSE $9 + make_interval(secs => $8 + 3600) END,
            (extract(epoch FROM i.at) * 1000)::bigint, CASE WHEN i.runs THEN 5 ELSE $7 END, i.key IS NOT NULL OR $7 = 3,
            i.key, CASE WHEN i.runs THEN 'DISPATCHED' ELSE 'PENDING' END, CASE WHEN i.runs THEN $6 END,
-           CASE WHEN i.runs THEN $6 END, CASE WHEN i.runs THEN i.at END, CASE WHEN i.runs THEN i.at END";
+           CASE WHEN i.runs THEN $6 END, CASE WHEN i.runs THEN i.at END, CASE WHEN i.runs THEN i.at END,
+           CASE WHEN i.runs THEN $6 END";
 
 /// A checked document, ready to be stored.
 fn version(document: &Value) -> Result<NewVersion> {

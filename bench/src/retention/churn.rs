@@ -1,8 +1,8 @@
-//! Starts without end: as many as the service can take, with a bounded number open.
+//! Starts executions continuously, as many as the service can handle. The number of open executions is bounded.
 //!
 //! Invariants
 //! - A start is counted after its commit.
-//! - The number of open executions is bounded: an execution ends long before it is as old as retention keeps it.
+//! - The number of open executions is bounded, so an execution ends long before it is old enough to be deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,17 +11,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use store::Store;
 use store::connect::Target;
-use store::queue::enqueue::{Accepted, Start};
+use store::queue::enqueue::{EnqueueOutcome, Start};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::dispatch::lifecycle::{hint, start};
+use crate::dispatch::lifecycle::{send_notifications, start};
 use crate::measure::world::{Tenant, World};
 
 const BATCH: usize = 100;
 const LANES: usize = 2;
-/// No more than this many are open.
+/// The maximum number of open executions.
 const MOST_OPEN: i64 = 3_000;
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -39,7 +39,7 @@ impl Churn {
         let target = Target::new(&world.url)?;
         tasks.spawn(watch(target.clone(), Arc::clone(&open), stop.clone()));
         let (hints, inbox) = mpsc::unbounded_channel();
-        tasks.spawn(hint(target.clone(), inbox));
+        tasks.spawn(send_notifications(target.clone(), inbox));
         for lane in 0..LANES {
             let (store, tenants, hints) = (Store::new(&target, 1)?, tenants.to_vec(), hints.clone());
             let (accepted, open, stop) = (Arc::clone(&accepted), Arc::clone(&open), stop.clone());
@@ -53,7 +53,10 @@ impl Churn {
                     }
                     let starts: Vec<Start> = (0..BATCH).map(|_| start(*tenant)).collect();
                     let answers = store.enqueue(&starts, "bench").await.context("start executions")?;
-                    ensure!(answers.iter().all(|one| matches!(one, Accepted::New { .. })), "a start was not accepted");
+                    ensure!(
+                        answers.iter().all(|one| matches!(one, EnqueueOutcome::New { .. })),
+                        "a start was not accepted"
+                    );
                     accepted.fetch_add(i64::try_from(BATCH)?, Ordering::Relaxed);
                     open.fetch_add(i64::try_from(BATCH)?, Ordering::Relaxed);
                     hints.send(tenant.workspace)?;
@@ -71,7 +74,7 @@ impl Churn {
     pub(super) async fn stop(mut self) -> Result<()> {
         self.stop.cancel();
         while let Some(done) = self.tasks.join_next().await {
-            done.context("the load broke off")??;
+            done.context("the load stopped early")??;
         }
         Ok(())
     }

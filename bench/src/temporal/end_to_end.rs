@@ -1,10 +1,11 @@
-//! A graph of ten calls from start to end: by the service, with its calls as activities or as local ones, beside a
-//! workflow written by hand that makes the same calls as activities.
+//! Measures a graph of ten calls from start to end, in three arms (variants): in the service with activities, in the
+//! service with local activities, and in a handwritten workflow with activities.
 //!
 //! Invariants
-//! - As many runs are under way at once in every arm: in the service by its limits, by hand by the one who starts.
-//! - A run is over when its last work is: recorded by the service, done by hand. That the workflow closes then is
-//!   waited for in neither.
+//! - Every arm has the same number of runs in progress: in the service by its limits, in the handwritten arm by its
+//!   starter.
+//! - Every arm records in PostgreSQL what began and what each call returned, with flushed commits.
+//! - A run ends when its end is recorded. No arm waits until Temporal has closed the workflow.
 //! - Only one arm has workers at a time.
 
 use std::time::Duration;
@@ -19,7 +20,7 @@ use uuid::Uuid;
 use super::AT_ONCE;
 use super::handwritten::Handwritten;
 use super::history::events;
-use super::server::Server;
+use super::server::TemporalServer;
 use super::site::{NODES, Site};
 use crate::cluster::Cluster;
 use crate::measure::served::Service;
@@ -32,7 +33,7 @@ pub(super) const ITEMS: usize = 160;
 const ROUNDS: usize = 3;
 const WARM_UP: usize = 16;
 const TENANTS: usize = 4;
-/// A call that may take no longer than this is a local activity, in the arm that has them.
+/// In the arm with local activities, a call with at most this time limit is a local activity.
 const SHORT_MS: u64 = 1_000;
 
 /// One arm of one round.
@@ -43,7 +44,7 @@ struct Arm {
     events: usize,
 }
 
-/// Who runs the graph.
+/// The program that runs the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Handwritten,
@@ -56,7 +57,9 @@ const ALL: [Who; 3] = [Who::Handwritten, Who::Activities, Who::Local];
 pub(super) struct EndToEnd(Vec<[Arm; 3]>);
 
 impl EndToEnd {
-    pub(super) fn tell(&self, figures: &mut Map<String, Value>) {
+    /// Reports the figures. Returns how Forebay compares with the handwritten workflow: with calls as activities, and
+    /// with calls as local activities.
+    pub(super) fn add_to(&self, figures: &mut Map<String, Value>) -> (f64, f64) {
         let of = |who: Who, what: fn(&Arm) -> f64| {
             median(&self.0.iter().map(|round| what(&round[who as usize])).collect::<Vec<_>>())
         };
@@ -70,7 +73,7 @@ impl EndToEnd {
             (Who::Local, "forebay, calls as local activities"),
         ] {
             say(format!(
-                "{name}: {:.1} executions/s ({:.2}), {:.1} ms of the server's processors each, {:.1} events a node",
+                "{name}: {:.1} executions/s ({:.2}), {:.1} ms of server CPU each, {:.1} events per node",
                 of(who, |arm| arm.per_s),
                 ratio(who),
                 of(who, |arm| arm.server_ms),
@@ -81,12 +84,14 @@ impl EndToEnd {
             figures.insert(format!("{prefix}_e2e_per_s"), json!(round(of(who, |arm| arm.per_s))));
             figures.insert(format!("{prefix}_server_cpu_ms_per_execution"), json!(round(of(who, |arm| arm.server_ms))));
         }
-        figures.insert("e2e_ratio".to_owned(), json!(round(ratio(Who::Activities))));
-        figures.insert("local_e2e_ratio".to_owned(), json!(round(ratio(Who::Local))));
+        let (ten, light) = (ratio(Who::Activities), ratio(Who::Local));
+        figures.insert("ten_ratio".to_owned(), json!(round(ten)));
+        figures.insert("light_ratio".to_owned(), json!(round(light)));
         let per_node = |who| json!(round(of(who, |arm| arm.events as f64) / NODES as f64));
         figures.insert("history_events_per_node".to_owned(), per_node(Who::Activities));
         figures.insert("local_history_events_per_node".to_owned(), per_node(Who::Local));
         figures.insert("handwritten_history_events_per_node".to_owned(), per_node(Who::Handwritten));
+        (ten, light)
     }
 }
 
@@ -94,16 +99,14 @@ pub(super) async fn measure(cluster: &Cluster, items: usize) -> Result<EndToEnd>
     let site = Site::start().await?;
     let mut rounds = Vec::new();
     for at in 0..ROUNDS {
-        let server = Server::start().await?;
+        let server = TemporalServer::start().await?;
         let mut arms = [None; 3];
         for turn in 0..ALL.len() {
             let who = ALL[(at + turn) % ALL.len()];
+            let world = World::create(cluster, &format!("e2e{at}_{turn}")).await?;
             let arm = match who {
-                Who::Handwritten => by_hand(&server, site, items).await,
-                Who::Activities | Who::Local => {
-                    let world = World::create(cluster, &format!("e2e{at}_{turn}")).await?;
-                    by_service(&server, site, &world, items, who == Who::Local).await
-                }
+                Who::Handwritten => by_hand(&server, site, &world, items).await,
+                Who::Activities | Who::Local => by_service(&server, site, &world, items, who == Who::Local).await,
             };
             arms[who as usize] = Some(arm.with_context(|| format!("{who:?}"))?);
         }
@@ -121,18 +124,18 @@ pub(super) async fn measure(cluster: &Cluster, items: usize) -> Result<EndToEnd>
     Ok(EndToEnd(rounds))
 }
 
-async fn by_hand(server: &Server, site: Site, items: usize) -> Result<Arm> {
-    let handwritten = Handwritten::start(server, site.url("/ok")).await?;
+async fn by_hand(server: &TemporalServer, site: Site, world: &World, items: usize) -> Result<Arm> {
+    let handwritten = Handwritten::start(server, world, site.url("/ok")).await?;
     handwritten.run(WARM_UP).await?;
     let cpu = server.cpu_ms()?;
     let (took, last) = handwritten.run(items).await?;
     let server_ms = (server.cpu_ms()? - cpu) / items as f64;
-    let events = closed(&server.client().await?, &last).await?.len();
+    let events = wait_until_closed(&server.client().await?, &last).await?.len();
     handwritten.stop().await?;
     Ok(Arm { per_s: items as f64 / took.as_secs_f64(), server_ms, events })
 }
 
-async fn by_service(server: &Server, site: Site, world: &World, items: usize, local: bool) -> Result<Arm> {
+async fn by_service(server: &TemporalServer, site: Site, world: &World, items: usize, local: bool) -> Result<Arm> {
     let document = site.graph("1s");
     let limit = i32::try_from(AT_ONCE / TENANTS)?;
     let mut tenants = Vec::new();
@@ -150,29 +153,29 @@ async fn by_service(server: &Server, site: Site, world: &World, items: usize, lo
     let server_ms = (server.cpu_ms()? - cpu) / items;
     let sql = "SELECT id FROM workflow_execution ORDER BY completed_at DESC LIMIT 1";
     let last: Uuid = world.client.query_one(sql, &[]).await?.try_get(0)?;
-    let events = closed(&server.client().await?, &format!("execution-{last}")).await?.len();
+    let events = wait_until_closed(&server.client().await?, &format!("execution-{last}")).await?.len();
     service.stop().await?;
     Ok(Arm { per_s: items / took, server_ms, events })
 }
 
-/// Runs so many of each tenant; answers how long that took from the hint to the last end.
+/// Runs this many of each tenant. Returns how long that took, from the notification to the last end.
 async fn run(world: &World, tenants: &[Tenant], each: usize) -> Result<f64> {
     world.load(tenants, Backlog { waiting: i64::try_from(each)?, ..READY }).await?;
     let began: jiff::Timestamp = world.client.query_one("SELECT clock_timestamp()", &[]).await?.try_get(0)?;
-    hint(world, tenants).await?;
+    notify_dispatchers(world, tenants).await?;
     all_ended(world, tenants, each).await?;
     let sql = "SELECT extract(epoch FROM max(completed_at) - $1)::float8 FROM workflow_execution";
     Ok(world.client.query_one(sql, &[&began]).await?.try_get(0)?)
 }
 
-/// Tells the service of tenants with something new, as its own API processes do.
-pub(super) async fn hint(world: &World, tenants: &[Tenant]) -> Result<()> {
+/// Sends notifications about tenants with new items, as the service's API processes do.
+pub(super) async fn notify_dispatchers(world: &World, tenants: &[Tenant]) -> Result<()> {
     let payload = tenants.iter().map(|tenant| tenant.workspace.to_string()).collect::<Vec<_>>().join(",");
-    world.client.execute("SELECT pg_notify('forebay_hint', $1)", &[&payload]).await?;
+    world.client.execute("SELECT pg_notify('forebay_notification', $1)", &[&payload]).await?;
     Ok(())
 }
 
-/// Waits until nothing of these tenants waits or runs; all of them must have completed.
+/// Waits until no item of these tenants waits or runs. All of them must have completed.
 pub(super) async fn all_ended(world: &World, tenants: &[Tenant], each: usize) -> Result<()> {
     let workspaces: Vec<Uuid> = tenants.iter().map(|tenant| tenant.workspace.0).collect();
     let sql = "SELECT count(*) FILTER (WHERE status NOT IN ('PENDING', 'RUNNING')),
@@ -192,8 +195,8 @@ pub(super) async fn all_ended(world: &World, tenants: &[Tenant], each: usize) ->
     bail!("some executions did not end")
 }
 
-/// The events of a workflow once it has closed, which is soon after its work is done.
-pub(super) async fn closed(client: &Client, workflow: &str) -> Result<Vec<HistoryEvent>> {
+/// Waits until a workflow has closed, which is soon after its last activity, and returns its events.
+pub(super) async fn wait_until_closed(client: &Client, workflow: &str) -> Result<Vec<HistoryEvent>> {
     for _ in 0..250 {
         let events = events(client, workflow).await?;
         if events.last().is_some_and(|last| last.event_type() == EventType::WorkflowExecutionCompleted) {

@@ -1,23 +1,23 @@
-//! Temporal's own server for development, one for each part of a measurement, gone at its end.
+//! Temporal's development server. Each part of a measurement starts its own server, and stops it at the end.
 //!
 //! Invariants
-//! - It runs in memory: its disk is not what is measured.
-//! - However this process ends, so does the server.
+//! - The server runs in memory, because the measurement must not depend on the speed of its disk.
+//! - The server ends when this process ends in any way.
 
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use temporal::{Bare, Keys, Settings, Tls};
+use temporal::{PayloadKeys, TemporalSettings, Tls, WorkflowStarter};
 use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, GrpcCompression, Url};
 use tokio::process::Child;
 
 use crate::measure::cpu::used_by_ms;
-use crate::service::tied;
+use crate::service::command_tied_to_parent;
 
-/// What it is started with, its address apart: what Forebay registers, and nothing that makes either side wait for a
-/// poll.
+/// The arguments of the server, without the address: the search attributes that Forebay uses, and settings with which
+/// no side waits for a poll.
 pub(super) const FLAGS: [&str; 19] = [
     "server",
     "start-dev",
@@ -40,22 +40,22 @@ pub(super) const FLAGS: [&str; 19] = [
     "matching.numTaskqueueWritePartitions=1",
 ];
 
-/// How long it may take to answer; far more than it needs.
+/// How long the server may take to answer. Usually it takes far less.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// A running server.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct TemporalServer {
     child: Child,
     address: String,
 }
 
-impl Server {
-    pub(super) async fn start() -> Result<Server> {
+impl TemporalServer {
+    pub(super) async fn start() -> Result<TemporalServer> {
         let program = std::env::var_os("FOREBAY_TEMPORAL_BIN")
             .context("FOREBAY_TEMPORAL_BIN is not set: start this through ./dev/bench")?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
-        let child = tied(program.as_ref())
+        let child = command_tied_to_parent(program.as_ref())
             .args(FLAGS)
             .args(["--log-level", "error", "--ip", "127.0.0.1", "--port", &port])
             .stdin(Stdio::null())
@@ -63,9 +63,9 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .context("start Temporal's development server")?;
-        let server = Server { child, address: format!("http://127.0.0.1:{port}") };
+        let server = TemporalServer { child, address: format!("http://127.0.0.1:{port}") };
         let answers = async {
-            while Bare::connect(&server.settings()).await.is_err() {
+            while WorkflowStarter::connect(&server.settings()).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
@@ -75,15 +75,15 @@ impl Server {
         Ok(server)
     }
 
-    /// What the service uses by default, here.
-    pub(super) fn settings(&self) -> Settings {
-        Settings {
+    /// The service's default settings, for this server.
+    pub(super) fn settings(&self) -> TemporalSettings {
+        TemporalSettings {
             address: self.address.clone(),
             namespace: "default".to_owned(),
             task_queue: "workflows.default".to_owned(),
             api_key: None,
             tls: Tls::default(),
-            keys: Keys::default(),
+            keys: PayloadKeys::default(),
             local_below: Duration::ZERO,
             max_generations: 32,
             max_calls: 1,
@@ -92,12 +92,12 @@ impl Server {
         }
     }
 
-    /// As `--set` takes them.
+    /// In the format of `--set`.
     pub(super) fn service_settings(&self) -> Vec<String> {
         vec!["engine.kind=temporal".to_owned(), format!("engine.temporal.address={}", self.address)]
     }
 
-    /// A client of its own, set up like the service's.
+    /// A separate client, configured like the service's.
     pub(super) async fn client(&self) -> Result<Client> {
         let options = ConnectionOptions::new(Url::parse(&self.address)?)
             .identity("bench".to_owned())
@@ -106,13 +106,13 @@ impl Server {
         Ok(Client::new(Connection::connect(options).await?, ClientOptions::new("default").build())?)
     }
 
-    /// What it has used of the processors so far.
+    /// The processor time it has used so far.
     pub(super) fn cpu_ms(&self) -> Result<f64> {
         used_by_ms(self.child.id().context("Temporal's server ended by itself")?)
     }
 
     pub(super) async fn stop(mut self) -> Result<()> {
-        // Nothing in it is worth saving.
+        // It has no data worth saving.
         self.child.kill().await.context("stop Temporal's server")
     }
 }

@@ -1,4 +1,4 @@
-//! Where the nodes of both sides call: answers at once, with little, or with a megabyte.
+//! The HTTP server that all arms call. It responds immediately, with a short body or with a megabyte.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ pub(super) struct Site {
     address: SocketAddr,
 }
 
-/// How many nodes lie between the first and the last.
+/// How many nodes are between the first and the last.
 pub(super) const WIDE: usize = 8;
 /// How many nodes the measured graph has.
 pub(super) const NODES: usize = WIDE + 2;
@@ -39,7 +39,7 @@ impl Site {
         format!("outbound.allow={}", self.address)
     }
 
-    /// A graph of calls: one, then eight side by side, then one; each may take so long.
+    /// A graph of calls: one, then eight side by side, then one. Each has this time limit.
     pub(super) fn graph(self, timeout: &str) -> Value {
         let node = |needs: Value| {
             json!({ "kind": "HTTP_REQUEST", "timeout": timeout,

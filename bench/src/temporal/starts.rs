@@ -1,11 +1,11 @@
-//! How many starts a second: the dispatcher with all it keeps, beside a client that only sends the same requests.
-//! Nobody works: what is measured is starting.
+//! Measures starts per second: the dispatcher, which also records each start in PostgreSQL, compared with a client that
+//! only sends the same requests. No worker runs, so that only starts are measured.
 //!
 //! Invariants
-//! - What is to be started waits in the queue beforehand, in both arms: accepting is measured elsewhere (`dispatch`).
-//! - Both arms send requests that the server cannot tell apart but by their ids; that is looked at, not believed.
-//! - The service's time runs from its first claim to the last item marked as dispatched, by the database's clock; the
-//!   bare client's from its first request to its last answer.
+//! - In both arms the items are in the queue before the measurement. Enqueueing is measured elsewhere (`dispatch`).
+//! - Apart from ids, both arms send identical requests to the server. This is verified.
+//! - The service's time runs from its first claim to the last item marked as dispatched, by the database's clock. The
+//!   bare client's time runs from its first request to its last answer.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use anyhow::{Result, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use kernel::definition::Definition;
 use kernel::ids::ExecutionId;
-use kernel::queue::Answer;
+use kernel::queue::StartOutcome;
 use serde_json::{Map, Value, json};
-use store::run::attempt::Brief;
-use temporal::Bare;
+use store::run::attempt::StartDetails;
+use temporal::WorkflowStarter;
 use uuid::Uuid;
 
 use super::AT_ONCE;
-use super::end_to_end::hint;
-use super::history::{Told, told};
-use super::server::Server;
+use super::end_to_end::notify_dispatchers;
+use super::history::{HistorySize, history_size};
+use super::server::TemporalServer;
 use super::site::Site;
 use crate::cluster::Cluster;
 use crate::measure::cpu::used_by_ms;
@@ -35,9 +35,9 @@ use crate::report::say;
 pub(super) const ITEMS: usize = 1_000;
 /// Pairs of arms.
 const ROUNDS: usize = 5;
-/// Started before anything is measured, in both arms.
+/// How many workflows each arm starts before the measurement.
 const WARM_UP: usize = 64;
-/// Nothing is freed meanwhile, so each workspace has a slot for all of its items.
+/// No slot is freed during the measurement, so each workspace has a slot for all of its items.
 const TENANTS: usize = 20;
 
 /// One arm of one round.
@@ -45,7 +45,7 @@ const TENANTS: usize = 20;
 struct Arm {
     per_s: f64,
     server_ms: f64,
-    /// What the service itself used.
+    /// The processor time of the service itself.
     own_ms: f64,
 }
 
@@ -55,23 +55,23 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    /// Tells the figures; answers the ratio.
-    pub(super) fn tell(&self, figures: &mut Map<String, Value>) -> f64 {
+    /// Reports the figures. Returns the ratio.
+    pub(super) fn add_to(&self, figures: &mut Map<String, Value>) -> f64 {
         let of = |arms: &[Arm], what: fn(&Arm) -> f64| median(&arms.iter().map(what).collect::<Vec<_>>());
         let ratios: Vec<f64> =
             self.bare.iter().zip(&self.forebay).map(|(bare, ours)| ours.per_s / bare.per_s).collect();
         let (bare, forebay) = (of(&self.bare, |arm| arm.per_s), of(&self.forebay, |arm| arm.per_s));
         let (server_bare, server) = (of(&self.bare, |arm| arm.server_ms), of(&self.forebay, |arm| arm.server_ms));
         let (ratio, own) = (median(&ratios), of(&self.forebay, |arm| arm.own_ms));
-        say(format!("starts: {forebay:.0}/s beside {bare:.0}/s of a bare client, {ratio:.2} of it"));
+        say(format!("starts: {forebay:.0}/s, a bare client {bare:.0}/s, ratio {ratio:.2}"));
         say(format!(
             "a start costs the server {server:.2} ms ({server_bare:.2} bare) and the service {own:.2} ms of a core"
         ));
         let all = [
             ("bare_starts_per_s", json!(bare.round())),
             ("forebay_starts_per_s", json!(forebay.round())),
-            ("ratio", json!(round(ratio))),
-            ("ratios", json!(ratios.iter().copied().map(round).collect::<Vec<_>>())),
+            ("temporal_ratio", json!(round(ratio))),
+            ("temporal_ratios", json!(ratios.iter().copied().map(round).collect::<Vec<_>>())),
             ("server_cpu_ms_per_start", json!(round(server))),
             ("server_cpu_ms_per_bare_start", json!(round(server_bare))),
             ("forebay_cpu_ms_per_start", json!(round(own))),
@@ -84,7 +84,7 @@ impl Starts {
 pub(super) async fn measure(cluster: &Cluster, items: usize) -> Result<Starts> {
     let (mut bare, mut forebay) = (Vec::new(), Vec::new());
     for at in 0..ROUNDS {
-        let server = Server::start().await?;
+        let server = TemporalServer::start().await?;
         let round = Round::new(cluster, at, items).await?;
         let (one, other) = if at % 2 == 0 {
             let one = round.bare(&server).await?;
@@ -93,7 +93,7 @@ pub(super) async fn measure(cluster: &Cluster, items: usize) -> Result<Starts> {
             let other = round.forebay(&server).await?;
             (round.bare(&server).await?, other)
         };
-        ensure!(one.1 == other.1, "the two arms tell the server different things: {:?} and {:?}", one.1, other.1);
+        ensure!(one.1 == other.1, "the two arms sent the server different requests: {:?} and {:?}", one.1, other.1);
         server.stop().await?;
         say(format!("round {}: bare {:.0}/s, forebay {:.0}/s", at + 1, one.0.per_s, other.0.per_s));
         bare.push(one.0);
@@ -102,12 +102,12 @@ pub(super) async fn measure(cluster: &Cluster, items: usize) -> Result<Starts> {
     Ok(Starts { bare, forebay })
 }
 
-/// A database of its own, with workspaces for both arms.
+/// A separate database, with workspaces for both arms.
 struct Round {
     world: World,
     warm: Tenant,
     tenants: Vec<Tenant>,
-    briefs: Vec<Brief>,
+    briefs: Vec<StartDetails>,
     version: Definition,
     items: usize,
 }
@@ -123,7 +123,7 @@ impl Round {
             tenants.push(world.tenant_in(None, limit, 1, &document).await?);
         }
         world.leave_to_service().await?;
-        // What a start is told is read once by the bare client, and each time by the service.
+        // The bare client reads the content of a start once. The service reads it for each start.
         let mut briefs = Vec::new();
         for tenant in &tenants {
             briefs.push(brief(&world, *tenant).await?);
@@ -133,30 +133,30 @@ impl Round {
         Ok(Round { world, warm, tenants, briefs, version: definition, items })
     }
 
-    async fn bare(&self, server: &Server) -> Result<(Arm, Told)> {
-        let client = Bare::connect(&server.settings()).await.map_err(anyhow::Error::msg)?;
+    async fn bare(&self, server: &TemporalServer) -> Result<(Arm, HistorySize)> {
+        let client = WorkflowStarter::connect(&server.settings()).await.map_err(anyhow::Error::msg)?;
         self.send(&client, WARM_UP).await?;
         let (cpu, began) = (server.cpu_ms()?, Instant::now());
         let last = self.send(&client, self.items).await?;
         let took = began.elapsed().as_secs_f64();
         let server_ms = (server.cpu_ms()? - cpu) / self.items as f64;
-        let told = told(&server.client().await?, &format!("execution-{last}")).await?;
-        Ok((Arm { per_s: self.items as f64 / took, server_ms, own_ms: 0.0 }, told))
+        let size = history_size(&server.client().await?, &format!("execution-{last}")).await?;
+        Ok((Arm { per_s: self.items as f64 / took, server_ms, own_ms: 0.0 }, size))
     }
 
-    /// Sends so many starts, as many at once as the service does; answers the last.
-    async fn send(&self, client: &Bare, count: usize) -> Result<ExecutionId> {
+    /// Sends this many starts, with the service's parallelism. Returns the last.
+    async fn send(&self, client: &WorkflowStarter, count: usize) -> Result<ExecutionId> {
         let ids: Vec<ExecutionId> = (0..count).map(|_| ExecutionId(store::new_id())).collect();
         let starts = ids.iter().enumerate().map(|(at, id)| async move {
             let answer = client.start(*id, &self.briefs[at % self.briefs.len()], &self.version).await;
-            ensure!(answer == Answer::Started, "a bare start was answered {answer:?}");
+            ensure!(answer == StartOutcome::Started, "a bare start was answered {answer:?}");
             Ok(())
         });
         stream::iter(starts).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
         Ok(ids[count - 1])
     }
 
-    async fn forebay(&self, server: &Server) -> Result<(Arm, Told)> {
+    async fn forebay(&self, server: &TemporalServer) -> Result<(Arm, HistorySize)> {
         let service = Service::start_as("api,dispatcher", &self.world, &server.service_settings()).await?;
         let pid = service.pid()?;
         self.dispatch(&[self.warm], WARM_UP).await?;
@@ -169,15 +169,15 @@ impl Round {
             own_ms: (used_by_ms(pid)? - own) / items,
         };
         service.stop().await?;
-        Ok((arm, told(&server.client().await?, &format!("execution-{last}")).await?))
+        Ok((arm, history_size(&server.client().await?, &format!("execution-{last}")).await?))
     }
 
-    /// Lets the service start so many of each tenant; answers how long it took, and one of them.
+    /// Lets the service start this many of each tenant. Returns how long it took, and the id of one of the executions.
     async fn dispatch(&self, tenants: &[Tenant], each: usize) -> Result<(f64, Uuid)> {
         let waiting = i64::try_from(each)?;
         self.world.load(tenants, Backlog { waiting, ..READY }).await?;
         self.world.settle().await?;
-        hint(&self.world, tenants).await?;
+        notify_dispatchers(&self.world, tenants).await?;
         let sql =
             "SELECT count(*), extract(epoch FROM max(dispatched_at) - min(claimed_at))::float8, max(id::text)::uuid
                      FROM execution_queue WHERE workspace_id = ANY ($1) AND status = 'DISPATCHED'";
@@ -193,11 +193,11 @@ impl Round {
     }
 }
 
-/// What the service tells of a tenant's executions.
-async fn brief(world: &World, tenant: Tenant) -> Result<Brief> {
+/// The start content of a tenant's executions, as the service builds it.
+async fn brief(world: &World, tenant: Tenant) -> Result<StartDetails> {
     let sql = "SELECT published_version FROM workflow_definition WHERE id = $1";
     let version = world.client.query_one(sql, &[&tenant.definition.0]).await?.try_get(0)?;
-    Ok(Brief {
+    Ok(StartDetails {
         workspace: tenant.workspace,
         definition: tenant.definition,
         version: kernel::ids::VersionId(version),

@@ -1,20 +1,20 @@
-//! The client commands: arguments in, requests out, answers shown.
+//! The client commands. They read arguments, send requests to a server and show its answers.
 //!
 //! Invariants
 //! - Data goes to stdout and messages to stderr; with `-o json` stdout holds the server's answer.
-//! - What is not an execution is named: `workspace ls`, `workflow ls`, `key ls`. A bare verb is about executions,
-//!   but for `pause`, `resume` and `delete`, which say of what.
-//! - A key is never shown, except one that was just made.
+//! - A bare verb (`run`, `ls`, `cancel`) is about executions. Every other resource is named first: `workspace ls`.
+//! - A key is never shown, except by the command that created it.
 //!
-//! Not here: how things are written (`output`), how a command ends (`exit`), what crosses the wire (`server::wire`).
+//! Not here: how text is written (`output`), how a command ends (`exit`), the bodies of requests and answers
+//! (`server::wire`).
 
-/// Runs each of a thing's commands.
+/// Implements `run` for an enum of subcommands.
 macro_rules! commands {
-    ($($command:ident),*) => {
-        impl Command {
+    ($enum:ident: $($command:ident),*) => {
+        impl $enum {
             pub(super) async fn run(self) -> $crate::exit::Exit {
                 match self {
-                    $(Command::$command(command) => command.run().await,)*
+                    $($enum::$command(command) => command.run().await,)*
                 }
             }
         }
@@ -25,183 +25,177 @@ mod activity;
 pub(crate) mod api;
 mod binding;
 mod bulk;
-mod confirm;
+mod confirmation;
 mod connection;
-mod control;
 mod definition;
 mod diff;
 pub(crate) mod document;
-mod ends;
+mod end;
 mod eval;
-mod events;
+mod event;
 mod execution;
+mod execution_list;
+mod execution_ref;
 mod graph;
-mod hook;
 mod input;
-mod items;
+mod job;
 mod key;
-mod list;
 mod logs;
+mod loop_items;
 mod page;
 mod profile;
-mod projection;
 mod queue;
 mod rerun;
 mod run;
 mod schedule;
 mod secret;
-mod tasks;
+mod task;
 mod top;
 mod tree;
+mod trigger;
 mod wait;
 mod watch;
 mod webhook;
-mod which;
 mod workflow;
 mod workspace;
 
 use clap::Args;
 
-use crate::exit::{Exit, settle};
-pub(crate) use connection::{Format, Secret};
+use crate::exit::{Exit, report_result};
+pub(crate) use connection::{ApiKey, Format};
 
-/// What a client can ask for.
+/// The commands that talk to a server.
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
-    /// Create, list and change workspaces
+pub(crate) enum ClientCommand {
+    /// Create, list, change, pause and delete workspaces
     #[command(subcommand)]
-    Workspace(workspace::Command),
-    /// Make, list and revoke keys
+    Workspace(workspace::WorkspaceCommand),
+    /// Create, list and revoke API keys
     #[command(subcommand)]
-    Key(key::Command),
-    /// Set, list and delete secrets of a workspace
+    Key(key::KeyCommand),
+    /// Set, list and delete the secrets of a workspace
     #[command(subcommand)]
-    Secret(secret::Command),
-    /// List workflows
+    Secret(secret::SecretCommand),
+    /// List, show, pause and delete published workflows
     #[command(subcommand)]
-    Workflow(workflow::Command),
-    Validate(definition::Validate),
+    Workflow(workflow::WorkflowCommand),
+    Validate(definition::ValidateArgs),
     /// Print the JSON Schema of workflow files, for editors
-    #[command(after_help = "Example:\n  forebay schema > workflow.schema.json\n\nA file that begins with `# \
-            yaml-language-server: $schema=workflow.schema.json` is completed and checked while you type.")]
+    #[command(after_help = "Example:\n  forebay schema > workflow.schema.json\n\nEditors complete and check a file \
+            that begins with `# yaml-language-server: $schema=workflow.schema.json`.")]
     Schema,
-    Apply(On<definition::Apply>),
-    Diff(On<diff::Compare>),
-    Graph(Box<On<graph::Graph>>),
-    Run(Box<On<run::Run>>),
-    Ls(On<list::List>),
-    Get(On<execution::Get>),
-    Watch(On<execution::Watch>),
-    Logs(On<logs::ShowLogs>),
-    Tree(On<tree::Tree>),
-    Eval(On<eval::Eval>),
-    Rerun(Box<On<rerun::Rerun>>),
-    Waits(On<wait::Waits>),
-    Answer(On<wait::AnswerWait>),
-    Cancel(On<ends::Cancel>),
-    Terminate(On<ends::Terminate>),
-    Queue(queue::Command),
-    Top(On<top::Top>),
-    Pause(On<control::Pause>),
-    Resume(On<control::Resume>),
-    Delete(On<control::Delete>),
-    Activity(On<activity::List>),
+    Apply(Connected<definition::ApplyArgs>),
+    Diff(Connected<diff::DiffArgs>),
+    Graph(Box<Connected<graph::GraphArgs>>),
+    Run(Box<Connected<run::RunArgs>>),
+    Ls(Connected<execution_list::ListExecutionsArgs>),
+    Get(Connected<execution::GetExecutionArgs>),
+    Watch(Connected<execution::WatchArgs>),
+    Logs(Connected<logs::LogsArgs>),
+    Tree(Connected<tree::TreeArgs>),
+    Eval(Connected<eval::EvalArgs>),
+    Rerun(Box<Connected<rerun::RerunArgs>>),
+    Cancel(Connected<end::CancelArgs>),
+    Terminate(Connected<end::TerminateArgs>),
+    Queue(queue::QueueArgs),
+    Top(Connected<top::TopArgs>),
+    Activity(Connected<activity::ListActivityArgs>),
     /// Append and list domain events
     #[command(subcommand)]
-    Events(Box<events::Command>),
-    /// Say which events make a job, and what runs it
+    Event(Box<event::EventCommand>),
+    /// Bind types of events to workflows: each such event becomes a job
     #[command(subcommand)]
-    Binding(Box<binding::Command>),
-    /// List, check and rebuild the jobs of events
+    Binding(Box<binding::BindingCommand>),
+    /// List, show and retry the jobs that events created
     #[command(subcommand)]
-    Projection(Box<projection::Command>),
-    /// Tell others when executions end
+    Job(Box<job::JobCommand>),
+    /// Send messages to your systems when executions end
     #[command(subcommand)]
-    Webhook(Box<webhook::Command>),
-    /// Start workflows from outside, by secret addresses
+    Webhook(Box<webhook::WebhookCommand>),
+    /// Start workflows by requests to secret addresses
     #[command(subcommand)]
-    Hook(Box<hook::Command>),
-    /// List the work that waits for your own programs, and do it
+    Trigger(Box<trigger::TriggerCommand>),
+    /// List what executions wait for, and answer it
     #[command(subcommand)]
-    Tasks(Box<tasks::Command>),
-    /// Say when workflows start by themselves
+    Wait(Box<wait::WaitCommand>),
+    /// List the tasks of executions, and perform them with your own programs
     #[command(subcommand)]
-    Schedule(Box<schedule::Command>),
-    /// Keep servers and their keys under names
+    Task(Box<task::TaskCommand>),
+    /// Start workflows at given times
     #[command(subcommand)]
-    Profile(profile::Command),
+    Schedule(Box<schedule::ScheduleCommand>),
+    /// Save servers and their keys under names
+    #[command(subcommand)]
+    Profile(profile::ProfileCommand),
 }
 
-impl Command {
-    /// Carries it out. What goes wrong is told here, with all that is known of it.
+impl ClientCommand {
+    /// Runs the command. An error is reported here, once.
     pub(crate) async fn run(self) -> Exit {
         match self {
-            Command::Workspace(command) => command.run().await,
-            Command::Key(command) => command.run().await,
-            Command::Secret(command) => command.run().await,
-            Command::Workflow(command) => command.run().await,
-            Command::Validate(validate) => validate.run(),
-            Command::Schema => settle(definition::schema(), Format::Table),
-            Command::Apply(apply) => apply.run().await,
-            Command::Diff(compare) => compare.run().await,
-            Command::Graph(graph) => graph::run(graph).await,
-            Command::Run(run) => run.run().await,
-            Command::Ls(list) => list.run().await,
-            Command::Get(get) => get.run().await,
-            Command::Watch(watch) => watch.run().await,
-            Command::Logs(logs) => logs.run().await,
-            Command::Tree(tree) => tree.run().await,
-            Command::Eval(eval) => eval.run().await,
-            Command::Rerun(rerun) => rerun.run().await,
-            Command::Waits(waits) => waits.run().await,
-            Command::Answer(answer) => answer.run().await,
-            Command::Cancel(cancel) => cancel.run().await,
-            Command::Terminate(terminate) => terminate.run().await,
-            Command::Queue(command) => command.run().await,
-            Command::Top(top) => top.run().await,
-            Command::Pause(pause) => pause.run().await,
-            Command::Resume(resume) => resume.run().await,
-            Command::Delete(delete) => delete.run().await,
-            Command::Activity(list) => list.run().await,
-            Command::Events(command) => command.run().await,
-            Command::Binding(command) => command.run().await,
-            Command::Projection(command) => command.run().await,
-            Command::Webhook(command) => command.run().await,
-            Command::Hook(command) => command.run().await,
-            Command::Tasks(command) => command.run().await,
-            Command::Schedule(command) => command.run().await,
-            Command::Profile(command) => command.run(),
+            ClientCommand::Workspace(command) => command.run().await,
+            ClientCommand::Key(command) => command.run().await,
+            ClientCommand::Secret(command) => command.run().await,
+            ClientCommand::Workflow(command) => command.run().await,
+            ClientCommand::Validate(validate) => validate.run(),
+            ClientCommand::Schema => report_result(definition::schema(), Format::Table),
+            ClientCommand::Apply(apply) => apply.run().await,
+            ClientCommand::Diff(compare) => compare.run().await,
+            ClientCommand::Graph(graph) => graph::run(graph).await,
+            ClientCommand::Run(run) => run.run().await,
+            ClientCommand::Ls(list) => list.run().await,
+            ClientCommand::Get(get) => get.run().await,
+            ClientCommand::Watch(watch) => watch.run().await,
+            ClientCommand::Logs(logs) => logs.run().await,
+            ClientCommand::Tree(tree) => tree.run().await,
+            ClientCommand::Eval(eval) => eval.run().await,
+            ClientCommand::Rerun(rerun) => rerun.run().await,
+            ClientCommand::Cancel(cancel) => cancel.run().await,
+            ClientCommand::Terminate(terminate) => terminate.run().await,
+            ClientCommand::Queue(command) => command.run().await,
+            ClientCommand::Top(top) => top.run().await,
+            ClientCommand::Activity(list) => list.run().await,
+            ClientCommand::Event(command) => command.run().await,
+            ClientCommand::Binding(command) => command.run().await,
+            ClientCommand::Job(command) => command.run().await,
+            ClientCommand::Webhook(command) => command.run().await,
+            ClientCommand::Trigger(command) => command.run().await,
+            ClientCommand::Wait(command) => command.run().await,
+            ClientCommand::Task(command) => command.run().await,
+            ClientCommand::Schedule(command) => command.run().await,
+            ClientCommand::Profile(command) => command.run(),
         }
     }
 }
 
-/// What a command does with a server.
-pub(crate) trait Act {
-    async fn act(self, session: &connection::Session) -> anyhow::Result<Exit>;
+/// A command that runs against a server.
+pub(crate) trait Execute {
+    async fn execute(self, session: &connection::Session) -> anyhow::Result<Exit>;
 }
 
-// A command that asks a server. No comment of its own: help shows the command's, which is flattened last.
+// A command with the arguments to reach a server. This is not a doc comment, because clap would show a doc comment in
+// the help of every command.
 #[derive(Debug, Args)]
-pub(crate) struct On<T: Args> {
+pub(crate) struct Connected<T: Args> {
     #[command(flatten)]
     connection: connection::Connection,
     #[command(flatten)]
     command: T,
 }
 
-impl<T: Args + Act> On<T> {
+impl<T: Args + Execute> Connected<T> {
     pub(crate) async fn run(self) -> Exit {
         let format = self.connection.format();
         let done = match self.connection.open() {
-            Ok(session) => self.command.act(&session).await,
+            Ok(session) => self.command.execute(&session).await,
             Err(error) => Err(error),
         };
-        settle(done, format)
+        report_result(done, format)
     }
 }
 
-/// Do these arguments ask for JSON? For the case that the rest of them cannot be read.
-pub(crate) fn wanted(arguments: &[String]) -> Format {
+/// The output format that the arguments request. Used to report arguments that clap cannot parse.
+pub(crate) fn requested_format(arguments: &[String]) -> Format {
     let is_json = |pair: &[String]| {
         matches!(pair,
         [flag, format] if ["-o", "--output"].contains(&flag.as_str()) && format == "json")
@@ -220,18 +214,18 @@ mod tests {
     #[command(name = "forebay")]
     struct Cli {
         #[command(subcommand)]
-        command: Command,
+        command: ClientCommand,
     }
 
     #[test]
-    fn the_arguments_hang_together() {
+    fn the_arguments_are_consistent() {
         <Cli as clap::CommandFactory>::command().debug_assert();
     }
 
     #[test]
-    fn every_command_teaches_by_example() {
+    fn every_command_has_an_example() {
         fn walk(command: &clap::Command) {
-            assert!(command.get_about().is_some(), "{} says what it does", command.get_name());
+            assert!(command.get_about().is_some(), "{} has a description", command.get_name());
             if command.has_subcommands() {
                 command.get_subcommands().for_each(walk);
             } else {
@@ -255,13 +249,13 @@ mod tests {
         refuse(
             &["forebay", "run", "hello", "--priority", "9"],
             expect![
-                "error: invalid value '9' for '--priority <N>': priority 9 is outside 1 to 5 (1 goes first, 3 is usual)"
+                "error: invalid value '9' for '--priority <N>': priority 9 is outside 1 to 5 (1 goes first, 3 is the default)"
             ],
         );
         refuse(
             &["forebay", "run", "hello", "--timeout", "5"],
             expect![
-                "error: invalid value '5' for '--timeout <DURATION>': lacks a unit: write s for seconds or ms for milliseconds behind the number"
+                "error: invalid value '5' for '--timeout <DURATION>': has no unit: write s for seconds or ms for milliseconds after the number"
             ],
         );
         refuse(
@@ -270,12 +264,12 @@ mod tests {
         );
         refuse(
             &["forebay", "run", "hello", "-i", "name"],
-            expect!["error: invalid value 'name' for '--set <KEY=VALUE>': write key=value"],
+            expect!["error: invalid value 'name' for '--field <KEY=VALUE>': write key=value"],
         );
         refuse(
             &["forebay", "get", "hello"],
             expect![
-                "error: invalid value 'hello' for '<EXECUTION>': write its id, such as 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a, or @latest, or @latest:WORKFLOW"
+                "error: invalid value 'hello' for '<EXECUTION>': write an execution id such as 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a, @latest, or @latest:WORKFLOW"
             ],
         );
         refuse(
@@ -289,15 +283,15 @@ mod tests {
             expect!["error: the following required arguments were not provided:"],
         );
         refuse(
-            &["forebay", "workspace", "set", "acme", "--limit", "-1"],
+            &["forebay", "workspace", "set", "acme", "--concurrency-limit", "-1"],
             expect![
-                "error: invalid value '-1' for '--limit <N|none>': write a number, or none for what stands without it"
+                "error: invalid value '-1' for '--concurrency-limit <N|none>': write a number of 0 or more, or none for the default"
             ],
         );
         refuse(
-            &["forebay", "workspace", "set", "acme", "--limit", "many"],
+            &["forebay", "workspace", "set", "acme", "--concurrency-limit", "many"],
             expect![
-                "error: invalid value 'many' for '--limit <N|none>': write a number, or none for what stands without it"
+                "error: invalid value 'many' for '--concurrency-limit <N|none>': write a number of 0 or more, or none for the default"
             ],
         );
     }

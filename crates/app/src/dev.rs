@@ -1,13 +1,13 @@
-//! `dev`: everything on this machine with nothing to set up, and a demo to watch.
+//! `dev`: runs the whole service on this machine, with a private database and a demo.
 //!
 //! Invariants
-//! - Data survives a restart unless asked not to; nothing that was started outlives this process.
-//! - The root key is printed when it is made; afterwards only files of this user hold it.
+//! - Data survives a restart unless `--ephemeral` is given. No program that `dev` started outlives this process.
+//! - The root key is printed when it is created. Afterwards it exists only in files that this user alone can read.
 //!
-//! Not here: the database server's life (`private_postgres`), the key's (`dev::root_key`), where commands find it
-//! (`dev::keep`).
+//! Not here: starting and stopping the database server (`private_postgres`), the root key (`dev::root_key`), the
+//! profile that commands use (`dev::own_profile`).
 
-mod keep;
+mod own_profile;
 mod root_key;
 mod secret_key;
 mod temporal;
@@ -21,46 +21,48 @@ use kernel::ids::WorkspaceId;
 use private_postgres::{self, Launcher, PrivatePostgres};
 use serde_json::json;
 use server::config::{EngineKind, Settings};
-use server::{Options, Role, Server, wire};
+use server::{Role, Server, ServerOptions, wire};
 use store::Store;
 use store::access::key::Secret;
 use store::connect::Target;
 
 use crate::client::api::Api;
-use crate::exit::usage;
+use crate::exit::usage_error;
 use crate::output::{self, hint};
 use crate::profile::{Dev, Profile};
 use crate::serve::{hung_up, start_error, stopped};
-use crate::settings::{Database, Origin, Service, Sources};
-use keep::Kept;
+use crate::settings::{DatabaseArgs, Origin, ServiceArgs, SettingsArgs};
+use own_profile::OwnProfile;
 pub(crate) use temporal::child_main as temporal_child;
 
-/// Run everything on this machine: a database of its own, the API, the engine, a demo
+/// Run the whole service on this machine, with a private database and a demo
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  forebay dev                 data is kept between starts\n  forebay dev --ephemeral     \
-        data is gone at the end\n\nIt needs PostgreSQL 15 or later installed (Debian: apt-get install postgresql), but \
-        no database set up: it runs a private one over a socket that only this user can reach. To begin anew, stop it \
-        and remove the data directory."
-)]
+#[command(after_help = "\
+Examples:
+  forebay dev                 keeps its data between starts
+  forebay dev --ephemeral     deletes its data at the end
+
+PostgreSQL 15 or later must be installed (Debian: apt-get install postgresql). You need not set up a database: `dev` \
+runs a private server behind a socket that only this user can reach. To start over, stop it and remove the data \
+directory.")]
 pub(crate) struct DevArgs {
     #[command(flatten)]
-    sources: Sources,
+    sources: SettingsArgs,
     #[command(flatten)]
-    service: Service,
-    /// Where data is kept [default: ~/.local/share/forebay, or /var/lib/forebay for root]
+    service: ServiceArgs,
+    /// The directory for data [default: ~/.local/share/forebay, or /var/lib/forebay for root]
     #[arg(long, value_name = "DIRECTORY", env = "FOREBAY_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// Keep nothing: a temporary database, faster and gone at the end
+    /// Use a temporary database, which is faster and deleted at the end
     #[arg(long)]
     ephemeral: bool,
-    /// Leave the demo workspaces and workflows out
+    /// Do not create the demo workspaces and workflows
     #[arg(long)]
     no_demo: bool,
-    /// Where PostgreSQL's programs are, if not in a usual place
+    /// The directory of PostgreSQL's programs, if they are not found by themselves
     #[arg(long, value_name = "DIRECTORY", env = "FOREBAY_PG_BIN")]
     postgres_bin: Option<PathBuf>,
-    /// What runs executions: embedded, or temporal, which is used if it runs and else started if it is installed
+    /// The engine: embedded, or temporal (uses a running Temporal server, else starts an installed one)
     #[arg(long, value_name = "ENGINE", value_parser = ["embedded", "temporal"])]
     engine: Option<String>,
 }
@@ -75,44 +77,45 @@ const EXAMPLES: [(&str, &str); 5] = [
     ("orders.yaml", include_str!("../../../examples/orders.yaml")),
 ];
 
-/// What events start in the demo, whosever they are.
+/// The workspace of the workflow that the demo's events start.
 const PLATFORM: (&str, &str) = ("platform", "ENTERPRISE");
 const BOOTSTRAP: (&str, &str) = ("bootstrap.yaml", include_str!("../../../examples/bootstrap.yaml"));
 
-/// What runs.
+/// The running service.
 struct Running {
     service: Server,
     server: String,
     key: Secret,
-    /// Where commands find it, if anywhere.
-    kept: Option<Kept>,
+    /// The profile for commands, if one was written.
+    kept: Option<OwnProfile>,
 }
 
 impl DevArgs {
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
-        let mut effective = self.sources.load(&Database::default(), &self.service)?;
-        // What a workflow calls while it is written runs on the same machine.
+        let mut effective = self.sources.load(&DatabaseArgs::default(), &self.service)?;
+        // During development, the services that a workflow calls run on the same machine.
         if *effective.origin("outbound.allow_loopback") == Origin::Default {
             effective.settings.outbound.allow_loopback = true;
         }
         if let Some(engine) = &self.engine {
-            effective.settings.engine.kind = engine.clone().try_into().map_err(usage)?;
+            effective.settings.engine.kind = engine.clone().try_into().map_err(usage_error)?;
         }
         let program = hint::program();
         match effective.origin("database.url") {
             Origin::Default => Ok(effective.settings),
-            Origin::Environment(name) => Err(usage(format!(
-                "{name} is set, and `dev` runs a database of its own: unset it, or use that database: {program} serve"
+            Origin::Environment(name) => Err(usage_error(format!(
+                "{name} is set, but `dev` runs a private database: unset the variable, or use your database with \
+                 {program} serve"
             ))),
-            Origin::Flag | Origin::File => Err(usage(format!(
-                "database.url is given, and `dev` runs a database of its own: leave it out, or use that database: \
+            Origin::Flag | Origin::File => Err(usage_error(format!(
+                "database.url is set, but `dev` runs a private database: remove the setting, or use your database with \
                  {program} serve"
             ))),
         }
     }
 
     pub(crate) async fn run(self, mut settings: Settings) -> anyhow::Result<()> {
-        let database = PrivatePostgres::start(self.database()?).await.map_err(|error| self.explained(error))?;
+        let database = PrivatePostgres::start(self.database()?).await.map_err(|error| self.explain(error))?;
         settings.database.url = database.url();
         let temporal = match settings.engine.kind {
             EngineKind::Temporal => {
@@ -136,23 +139,23 @@ impl DevArgs {
         };
         let demo = if self.no_demo { Ok(()) } else { demo(&running.server, running.key.expose()).await };
         if let Err(error) = &demo {
-            output::note(format!("the demo could not be made: {error:#}"))?;
+            output::print_note(format!("the demo could not be created: {error:#}"))?;
         }
-        // The profile is written and the demo is there: whoever waits for /readyz can paste commands now.
-        running.service.announce();
+        // The profile and the demo exist now: commands work as soon as /readyz answers.
+        running.service.mark_ready();
         if let Some(temporal) = &temporal {
-            output::line(format!("\nTemporal's own UI: {}", temporal.ui))?;
+            output::print_line(format!("\nTemporal's UI: {}", temporal.ui))?;
         }
         self.welcome(&running, &database)?;
         tokio::select! {
             () = stopped() => {}
             () = hung_up() => {}
         }
-        // Whoever read this may be gone, as a terminal that was closed is: all the same it must stop in order.
-        let _ = output::note("stopping…");
-        running.service.stop().await;
+        // If the terminal was closed, this message cannot be written. That must not prevent an orderly stop.
+        let _ = output::print_note("stopping…");
+        running.service.shut_down().await;
         drop(temporal);
-        let left = running.kept.as_ref().map_or(Ok(()), Kept::leave);
+        let left = running.kept.as_ref().map_or(Ok(()), OwnProfile::remove_at_exit);
         database.stop().await?;
         left
     }
@@ -171,18 +174,18 @@ impl DevArgs {
         options.postgres_bin.clone_from(&self.postgres_bin);
         options.search_path = std::env::var_os("PATH");
         options.runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        options.progress = Box::new(|line| output::note(line).unwrap_or_default());
+        options.progress = Box::new(|line| output::print_note(line).unwrap_or_default());
         Ok(options)
     }
 
-    /// The database server's reasons, with the flags of this command.
-    fn explained(&self, error: private_postgres::Error) -> anyhow::Error {
+    /// Adds to an error of the database server which flag of this command helps.
+    fn explain(&self, error: private_postgres::Error) -> anyhow::Error {
         match error {
             private_postgres::Error::InUse { data_dir, pid } => {
                 let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
                 anyhow::anyhow!(
-                    "the data directory {} is in use by {holder}: stop that one, or start this one with a directory of \
-                     its own (--data-dir DIRECTORY) or none (--ephemeral), and with an address of its own (--listen \
+                    "the data directory {} is in use by {holder}: stop that process, or start this one with another \
+                     directory (--data-dir DIRECTORY) or none (--ephemeral), and with another address (--listen \
                      127.0.0.1:0)",
                     data_dir.display()
                 )
@@ -191,11 +194,11 @@ impl DevArgs {
                 let by_variable = std::env::var_os("FOREBAY_PG_BIN").is_some_and(|given| given == dir.as_os_str());
                 let what = if by_variable { "FOREBAY_PG_BIN" } else { "--postgres-bin" };
                 let dir = dir.display();
-                usage(format!("{what} {dir}: there is no postgres and initdb of version 15 or later"))
+                usage_error(format!("{what} {dir}: the directory has no postgres and initdb of version 15 or later"))
             }
             private_postgres::Error::NotFound => anyhow::anyhow!(
-                "install PostgreSQL 15 or later (Debian: apt-get install postgresql), or say where it is with \
-                 --postgres-bin; {} serve --database-url uses a server elsewhere",
+                "PostgreSQL 15 or later was not found: install it (Debian: apt-get install postgresql), or name its \
+                 directory with --postgres-bin; {} serve --database-url uses a server elsewhere",
                 hint::program()
             ),
             other => other.into(),
@@ -210,30 +213,30 @@ impl DevArgs {
         let data_dir = (!self.ephemeral).then(|| database.data_dir().to_owned());
         let file = data_dir.as_ref().map(|dir| dir.join(root_key::FILE));
         secret_key::ensure(&mut settings, data_dir.as_deref())?;
-        let (key, is_new) = root_key::find_or_make(&store, file.as_deref()).await?;
-        let options = Options { roles, alone: true, local: true, unannounced: true };
+        let (key, is_new) = root_key::find_or_create(&store, file.as_deref()).await?;
+        let options = ServerOptions { roles, only_process: true, local: true, wait_for_mark_ready: true };
         let service = Server::start(settings, options).await.map_err(start_error)?;
         let address = service.address.context("the API listens")?;
-        // The address of every network is none that a client can use.
+        // A client cannot connect to the unspecified address.
         let reached =
             if address.ip().is_unspecified() { (Ipv4Addr::LOCALHOST, address.port()).into() } else { address };
         let server = format!("http://{reached}");
         if !address.ip().is_loopback() {
-            output::note(format!(
-                "{address} can be reached from other machines, and workflows may call programs of this machine"
+            output::print_note(format!(
+                "warning: other machines can reach {address}, and workflows may call services on this machine"
             ))?;
         }
         if is_new {
-            output::line(format!("root key, shown this once: {}", key.expose()))?;
+            output::print_line(format!("root key (shown only once): {}", key.expose()))?;
         }
         if let Some(file) = &file {
-            output::line(format!("The root key is kept in {}", file.display()))?;
+            output::print_line(format!("The root key is saved in {}", file.display()))?;
         }
         let own = Profile { server: server.clone(), key: key.expose().parse()?, dev: Some(Dev { data_dir }) };
-        let kept = match keep::keep(own, &format!("dev-{}", address.port())).await {
+        let kept = match own_profile::write(own, &format!("dev-{}", address.port())).await {
             Ok(kept) => Some(kept),
             Err(error) => {
-                output::note(format!("{error:#}; give the root key with --key or FOREBAY_KEY"))?;
+                output::print_note(format!("{error:#}; give the root key with --key or FOREBAY_KEY"))?;
                 None
             }
         };
@@ -242,36 +245,36 @@ impl DevArgs {
 
     fn welcome(&self, running: &Running, database: &PrivatePostgres) -> anyhow::Result<()> {
         let program = hint::program();
-        output::line(format!("\nForebay runs at {}", running.server))?;
-        output::line(format!("Its database: psql '{}'", database.psql_url()))?;
+        output::print_line(format!("\nForebay is running at {}", running.server))?;
+        output::print_line(format!("Database: psql '{}'", database.psql_url()))?;
         let mut flags = String::new();
         if let Some(kept) = &running.kept {
-            output::line(format!(
-                "Commands find its address and root key in the profile {} ({})",
+            output::print_line(format!(
+                "Commands read its address and root key from the profile {} ({})",
                 kept.name,
                 kept.path()
             ))?;
             if !kept.is_current {
                 flags = format!(" --profile {}", hint::quote(&kept.name));
-                output::line(format!(
-                    "That is not the profile they use by themselves: add{flags}, or export FOREBAY_PROFILE={}",
+                output::print_line(format!(
+                    "That is not the default profile: add{flags} to commands, or export FOREBAY_PROFILE={}",
                     kept.name
                 ))?;
             }
         }
         if !self.no_demo {
             let patience = format!("{program} run patience --workspace demo-free --watch{flags}");
-            output::line("\nNow paste, in another terminal:\n")?;
-            output::line(format!("  {program} run hello --workspace demo-pro -i name=Ada --watch{flags}"))?;
-            output::line(format!("  {patience} & {patience}"))?;
-            output::line(format!("  {program} workspace ls{flags}"))?;
+            output::print_line("\nTo try it, paste these commands in another terminal:\n")?;
+            output::print_line(format!("  {program} run hello --workspace demo-pro -i name=Ada --watch{flags}"))?;
+            output::print_line(format!("  {patience} & {patience}"))?;
+            output::print_line(format!("  {program} workspace ls{flags}"))?;
         }
-        output::line("\nCtrl-C stops everything.")?;
+        output::print_line("\nPress Ctrl-C to stop everything.")?;
         Ok(())
     }
 }
 
-/// Makes what is missing of the demo, through the API like anybody else.
+/// Creates the missing parts of the demo through the API.
 async fn demo(server: &str, key: &str) -> anyhow::Result<()> {
     let api = Api::new(server, Some(key.parse()?))?;
     for (name, tier) in DEMO {
@@ -297,7 +300,7 @@ async fn demo_workspace(api: &Api, name: &str, tier: &str) -> anyhow::Result<Wor
 
 async fn publish(api: &Api, workspace: WorkspaceId, (file, text): (&str, &str)) -> anyhow::Result<()> {
     let body = json!({ "source": text, "workspaceId": workspace });
-    let applied = api.post::<wire::Applied>("workflow/definitions/apply", &body).await;
+    let applied = api.post::<wire::AppliedDefinition>("workflow/definitions/apply", &body).await;
     applied.with_context(|| format!("apply {file}"))?;
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! How a command ends: its exit code, and an error told once.
+//! How a command ends: its exit code, and its error, reported once.
 //!
 //! Invariants
-//! - Every way to end has its code, listed in [`HELP`]; what was given wrongly is 2, wherever it is noticed.
-//! - An error is a line for people, or with `-o json` one object with a stable `code`; both on standard error.
+//! - Every way to end has its own exit code, listed in [`HELP`]. Wrong usage is always 2, wherever it is detected.
+//! - An error is written to standard error: as a line of text, or with `-o json` as one object with a stable `code`.
 
 use std::fmt;
 use std::io;
@@ -15,16 +15,16 @@ use serde_json::Value;
 use crate::client::{Format, api};
 use crate::output::{self, clean};
 
-/// For the end of the binary's long help.
+/// The list of exit codes at the end of the program's long help.
 pub(crate) const HELP: &str = "\
 Exit codes:
-  0    done; with run --watch, rerun --watch and watch: the execution COMPLETED
+  0    success; for run --watch, rerun --watch and watch: the execution COMPLETED
   1    an error
   2    wrong usage: arguments, settings, or an input that cannot be read
-  3    the execution ended, but not COMPLETED
-  4    not authorised: no key, a wrong key, or not allowed
-  5    timed out waiting; the execution goes on
-  130  interrupted; the execution goes on";
+  3    the watched execution ended with another status than COMPLETED
+  4    not authorised: the key is missing, wrong, or lacks the scope
+  5    the wait timed out; the execution continues
+  130  interrupted; the execution continues";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Exit {
         }
     }
 
-    /// The end of a command that waited for an execution's.
+    /// The exit of a command that waited until an execution ended with this status.
     pub(crate) fn of(status: Status) -> Exit {
         if status == Status::Completed { Exit::Done } else { Exit::Ended }
     }
@@ -64,7 +64,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What was given cannot be used, and nothing was tried with it.
+/// The arguments or settings cannot be used; nothing was attempted.
 #[derive(Debug)]
 pub(crate) struct Usage(String);
 
@@ -76,17 +76,17 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// A wrong usage, as an error.
-pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
+/// An error that is reported as wrong usage.
+pub(crate) fn usage_error(text: impl Into<String>) -> anyhow::Error {
     Usage(text.into()).into()
 }
 
-/// The same error, told as wrong usage: what it is about was given.
-pub(crate) fn as_usage(error: &anyhow::Error) -> anyhow::Error {
-    usage(format!("{error:#}"))
+/// The same error, reported as wrong usage.
+pub(crate) fn as_usage_error(error: &anyhow::Error) -> anyhow::Error {
+    usage_error(format!("{error:#}"))
 }
 
-/// What was named is not there, as far as the key sees.
+/// The named resource does not exist, or the key may not see it.
 #[derive(Debug)]
 struct Missing(String);
 
@@ -98,17 +98,18 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// Something that is not there, as an error; scripts know it by the server's own code for that.
-pub(crate) fn missing(text: String) -> anyhow::Error {
+/// The error for a resource that does not exist. With `-o json` it has the same code as the server's error,
+/// `not_found`.
+pub(crate) fn not_found_error(text: String) -> anyhow::Error {
     Missing(text).into()
 }
 
-/// Files that cannot be published; each problem as a line, and as what scripts read.
+/// Files that cannot be published; each problem as text, and as JSON for scripts.
 #[derive(Debug)]
 pub(crate) struct Rejected {
     pub(crate) lines: Vec<String>,
     pub(crate) problems: Vec<Value>,
-    /// What was not done because of them.
+    /// What was not done because of the problems.
     pub(crate) undone: &'static str,
 }
 
@@ -120,9 +121,9 @@ impl fmt::Display for Rejected {
 
 impl std::error::Error for Rejected {}
 
-/// An error for scripts.
+/// The JSON of an error, for scripts.
 #[derive(Debug, Serialize)]
-struct Told<'a> {
+struct ErrorReport<'a> {
     code: &'a str,
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,11 +132,16 @@ struct Told<'a> {
     problems: Vec<Value>,
 }
 
-impl Told<'_> {
-    fn of(error: &anyhow::Error, exit: Exit) -> anyhow::Result<Told<'_>> {
+impl ErrorReport<'_> {
+    fn of(error: &anyhow::Error, exit: Exit) -> anyhow::Result<ErrorReport<'_>> {
         let detail = format!("{error:#}");
         if let Some(rejected) = error.downcast_ref::<Rejected>() {
-            return Ok(Told { code: "definition_invalid", detail, status: None, problems: rejected.problems.clone() });
+            return Ok(ErrorReport {
+                code: "definition_invalid",
+                detail,
+                status: None,
+                problems: rejected.problems.clone(),
+            });
         }
         let Some(refused) = error.downcast_ref::<api::Error>() else {
             let code = match exit {
@@ -143,27 +149,28 @@ impl Told<'_> {
                 _ if error.is::<Missing>() => "not_found",
                 _ => "error",
             };
-            return Ok(Told { code, detail, status: None, problems: Vec::new() });
+            return Ok(ErrorReport { code, detail, status: None, problems: Vec::new() });
         };
         let problems = refused.problems().iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
-        Ok(Told { code: refused.code(), detail, status: refused.status(), problems })
+        Ok(ErrorReport { code: refused.code(), detail, status: refused.status(), problems })
     }
 }
 
-/// The end of a command, once what went wrong is told.
-pub(crate) fn settle(done: anyhow::Result<Exit>, format: Format) -> Exit {
+/// Reports the error of a command, if there is one, and returns its exit.
+pub(crate) fn report_result(done: anyhow::Result<Exit>, format: Format) -> Exit {
     done.unwrap_or_else(|error| report(&error, format).unwrap_or(Exit::Error))
 }
 
-/// Tells an error once: its chain, every problem of a refused document, and what to do about it.
+/// Reports an error once: its chain, every problem of a rejected document, and what to do about it.
 pub(crate) fn report(error: &anyhow::Error, format: Format) -> anyhow::Result<Exit> {
     if is_closed_pipe(error) {
         return Ok(Exit::Done);
     }
     let refused = error.downcast_ref::<api::Error>();
     if refused.is_some_and(api::Error::wants_workspace) {
-        let advice = "say which workspace: --workspace NAME, or FOREBAY_WORKSPACE (a root key opens all of them)";
-        return report(&usage(advice), format);
+        let advice =
+            "name the workspace with --workspace NAME or FOREBAY_WORKSPACE: a root key can access every workspace";
+        return report(&usage_error(advice), format);
     }
     let exit = match refused {
         Some(refused) => refused.exit(),
@@ -171,29 +178,32 @@ pub(crate) fn report(error: &anyhow::Error, format: Format) -> anyhow::Result<Ex
         None => Exit::Error,
     };
     if format == Format::Json {
-        output::note(serde_json::to_string(&Told::of(error, exit)?)?)?;
+        output::print_note(serde_json::to_string(&ErrorReport::of(error, exit)?)?)?;
         return Ok(exit);
     }
     if let Some(rejected) = error.downcast_ref::<Rejected>() {
-        rejected.lines.iter().try_for_each(output::note)?;
+        rejected.lines.iter().try_for_each(output::print_note)?;
     }
-    output::note(format!("error: {}", clean(&format!("{error:#}"))))?;
-    for problem in refused.map_or(&[][..], api::Error::problems) {
-        output::note(format!("  {}", clean(&problem.to_string())))?;
+    let text = format!("{error:#}");
+    output::print_note(format!("error: {}", clean(&text)))?;
+    // A single problem is the whole error.
+    let problems = refused.map_or(&[][..], api::Error::problems).iter().map(ToString::to_string);
+    for problem in problems.filter(|problem| *problem != text) {
+        output::print_note(format!("  {}", clean(&problem)))?;
     }
     if let Some(advice) = refused.and_then(api::Error::advice) {
-        output::note(advice)?;
+        output::print_note(advice)?;
     }
     Ok(exit)
 }
 
-/// Tells a line of arguments that cannot be read; clap's words, whole or as one object.
-pub(crate) fn refuse(error: &clap::Error, format: Format) -> anyhow::Result<ExitCode> {
+/// Reports arguments that cannot be parsed, in clap's words: as text, or as one JSON object.
+pub(crate) fn report_usage(error: &clap::Error, format: Format) -> anyhow::Result<ExitCode> {
     if format == Format::Json && error.use_stderr() {
         let text = error.to_string();
         let detail = text.trim_start_matches("error: ").trim_end().to_owned();
-        let told = Told { code: "usage", detail, status: None, problems: Vec::new() };
-        output::note(serde_json::to_string(&told)?)?;
+        let report = ErrorReport { code: "usage", detail, status: None, problems: Vec::new() };
+        output::print_note(serde_json::to_string(&report)?)?;
     } else if let Err(failed) = error.print()
         && failed.kind() != io::ErrorKind::BrokenPipe
     {
@@ -202,7 +212,7 @@ pub(crate) fn refuse(error: &clap::Error, format: Format) -> anyhow::Result<Exit
     Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code())))
 }
 
-/// Whoever read our output has gone, as `head` does: that is no error.
+/// Whether an error means that the reader of our output closed the pipe, as `head` does. That is not a failure.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     kinds.map(io::Error::kind).any(|kind| kind == io::ErrorKind::BrokenPipe)
@@ -213,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_an_execution_is_the_end_of_its_watcher() {
+    fn the_status_of_an_execution_decides_the_exit_code_of_its_watcher() {
         let ends = Status::ALL.map(|status| (status.name(), Exit::of(status).code()));
         assert_eq!(
             ends,

@@ -1,15 +1,15 @@
-//! The one binary: the service, and the commands that talk to it.
+//! The only binary: the service, and the commands that send requests to it.
 //!
 //! Invariants
-//! - Only here are arguments and environment read.
-//! - Data goes to standard output, messages to standard error, and the exit code says how it went.
+//! - Only this crate reads arguments and environment variables.
+//! - Data goes to standard output, messages to standard error, and the exit code reports how the command ended.
 
 mod client;
+mod command_list;
 mod dev;
 mod exit;
 mod output;
 mod profile;
-mod rotate;
 mod serve;
 mod settings;
 mod telemetry;
@@ -19,7 +19,7 @@ use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::client::Format;
 use crate::exit::Exit;
@@ -28,13 +28,18 @@ use crate::telemetry::Telemetry;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs your customers' workflows, each customer within its limit, and loses nothing
+/// Run workflows for many customers, each within its own concurrency limit
 #[derive(Parser, Debug)]
 #[command(name = "forebay", version, disable_help_subcommand = true)]
-#[command(long_about = "Runs your customers' workflows: graphs of HTTP calls, conditions and waits. Each customer, a \
-workspace, has paid for a number of concurrent executions; Forebay queues what comes, starts it fairly and never above \
-that number, records every node, and goes on where it was after any crash.\n\nStart with `forebay dev`: it needs no \
-database set up by hand.", after_help = exit::HELP)]
+#[command(
+    long_about = "\
+Forebay runs workflows for many customers. A workflow is a graph of HTTP calls, conditions and waits. Each customer is \
+a workspace with a limit on concurrent executions. Forebay queues every requested execution, starts it fairly within \
+that limit, records every node, and resumes after a crash.
+
+Start with `forebay dev`: it needs no database that you set up yourself.",
+    after_help = exit::HELP
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -47,33 +52,31 @@ enum Command {
     Worker(serve::WorkerArgs),
     Migrate(serve::MigrateArgs),
     Config(serve::ConfigArgs),
-    /// Look after the keys that seal secrets
-    #[command(subcommand)]
-    Secrets(rotate::Command),
-    /// Make a root key for `serve`, on standard output; Forebay stores it nowhere
+    /// Print a new root key for `serve`; Forebay does not store it
     #[command(
-        after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe root \
-            key may do everything. Keys of one workspace come from `forebay key create`."
+        after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe \
+            root key may do everything. `forebay key create` creates keys that are limited to one workspace."
     )]
     RootKey,
     #[command(flatten)]
-    Client(client::Command),
-    /// Print a script that completes commands in your shell
+    Client(client::ClientCommand),
+    /// Print a completion script for your shell
     #[command(
         after_help = "Examples:\n  forebay completion bash > ~/.local/share/bash-completion/completions/forebay\n  \
             forebay completion zsh > ~/.zfunc/_forebay\n  forebay completion fish > \
             ~/.config/fish/completions/forebay.fish"
     )]
     Completion {
+        /// The shell
         shell: clap_complete::Shell,
     },
-    /// Starts the Temporal of `dev` so that it never outlives its parent
+    /// Run the Temporal server of `dev`, which ends with its parent
     #[command(hide = true)]
     TemporalChild {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Starts the database server of `dev` so that it never outlives its parent
+    /// Run the database server of `dev`, which ends with its parent
     #[command(hide = true)]
     PostgresChild {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -81,19 +84,24 @@ enum Command {
     },
 }
 
-/// What `serve` logs unless told otherwise: libraries speak up only when something is wrong.
+/// The default log filter of `serve`: libraries log only warnings and errors.
 const SERVE_LOGS: &str = "info,tokio_postgres=warn,temporalio_client=warn,temporalio_common=warn,\
 temporalio_sdk=warn,temporalio_sdk_core=warn";
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => {
             let arguments: Vec<String> = std::env::args().collect();
-            return exit::refuse(&error, client::wanted(&arguments)).unwrap_or(ExitCode::FAILURE);
+            return exit::report_usage(&error, client::requested_format(&arguments)).unwrap_or(ExitCode::FAILURE);
         }
     };
-    exit::settle(run(cli), Format::Table).into()
+    exit::report_result(run(cli), Format::Table).into()
+}
+
+fn parse() -> Result<Cli, clap::Error> {
+    let matches = command_list::grouped(Cli::command()).try_get_matches()?;
+    Cli::from_arg_matches(&matches)
 }
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
@@ -103,7 +111,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     if let Command::TemporalChild { args } = cli.command {
         match dev::temporal_child(args)? {}
     }
-    // Two TLS providers in one process would make the first TLS connection panic: this is the one.
+    // The first TLS connection panics if a process has two TLS providers and no default: this sets the default.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     let done = |()| Exit::Done;
@@ -131,22 +139,21 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Migrate(args) => {
             let settings = args.settings()?;
-            // Whom it waits for is told as it waits.
+            // While the migration waits for a lock, it logs a warning that names the process with the lock.
             let telemetry = Telemetry::start(&settings.log, "warn")?;
             let ended = runtime.block_on(args.run(settings));
             telemetry.stop();
             ended.map(done)
         }
         Command::Config(args) => args.run().map(done),
-        Command::Secrets(command) => runtime.block_on(command.run()).map(done),
-        Command::RootKey => output::line(store::access::key::Secret::generate()?.expose()).map(done),
+        Command::RootKey => output::print_line(store::access::key::Secret::generate()?.expose()).map(done),
         Command::Client(command) => Ok(runtime.block_on(command.run())),
         Command::Completion { shell } => complete(shell).map(done),
         Command::PostgresChild { .. } | Command::TemporalChild { .. } => Ok(Exit::Error),
     }
 }
 
-/// Writes the script at once: whoever reads it may be gone after its first line.
+/// Writes the script with one call: a reader such as `head` may close the pipe after the first line.
 fn complete(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut script);

@@ -1,11 +1,11 @@
-//! Everything this program says: data on stdout, messages on stderr.
+//! Output: data on stdout, messages on stderr.
 //!
 //! Invariants
-//! - What others wrote (a server, a document) never reaches a terminal with a control character in it.
-//! - Colours are for terminals; lines are whole everywhere, so that ids can be copied.
-//! - JSON for scripts is what the server sent, byte for byte; a terminal gets the same value, indented.
+//! - Control characters in text that this program did not write (from a server or a document) never reach a terminal.
+//! - Colors are used only on terminals. Lines are never wrapped, so that ids can be copied.
+//! - JSON for scripts is exactly what the server sent; a terminal gets the same value, indented.
 //!
-//! Not here: what to say (`client`), the live view of an execution (`client::watch`).
+//! Not here: which text is shown (`client`), the live view of an execution (`client::watch`).
 
 pub(crate) mod hint;
 mod text;
@@ -18,40 +18,40 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Color, ContentArrangement, Table};
 use serde_json::Value;
 
-pub(crate) use text::{cause, clean, count, failure, time, took};
+pub(crate) use text::{clean, format_cause, format_count, format_duration, format_failure, format_time};
 
-/// What a stream can show.
+/// What an output stream supports: whether it is a terminal, and whether it shows colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct StreamStyle {
     pub(crate) terminal: bool,
     pub(crate) color: bool,
 }
 
-impl Look {
-    /// No terminal, no colour.
+impl StreamStyle {
+    /// The style of a stream that is not a terminal and has no colors.
     #[cfg(test)]
-    pub(crate) const PLAIN: Look = Look { terminal: false, color: false };
+    pub(crate) const PLAIN: StreamStyle = StreamStyle { terminal: false, color: false };
 
-    pub(crate) fn stdout(no_color: bool) -> Look {
-        Look::of(io::stdout().is_terminal(), no_color)
+    pub(crate) fn stdout(no_color: bool) -> StreamStyle {
+        StreamStyle::of(io::stdout().is_terminal(), no_color)
     }
 
-    pub(crate) fn stderr(no_color: bool) -> Look {
-        Look::of(io::stderr().is_terminal(), no_color)
+    pub(crate) fn stderr(no_color: bool) -> StreamStyle {
+        StreamStyle::of(io::stderr().is_terminal(), no_color)
     }
 
-    fn of(is_terminal: bool, no_color: bool) -> Look {
+    fn of(is_terminal: bool, no_color: bool) -> StreamStyle {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let terminal = is_terminal && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        Look { terminal, color: terminal && !no_color && !is_set("NO_COLOR") }
+        StreamStyle { terminal, color: terminal && !no_color && !is_set("NO_COLOR") }
     }
 
-    /// How many characters fit in a line, if this is a terminal that says so.
+    /// The width of a line, if this is a terminal that reports it.
     pub(crate) fn width(self) -> Option<usize> {
         Table::new().width().filter(|width| self.terminal && *width > 0).map(usize::from)
     }
 
-    /// A text in a tone, if this stream has colours.
+    /// The text in the color of a tone, if this stream has colors.
     pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
         let code = match tone {
             _ if !self.color => return text.to_owned(),
@@ -66,7 +66,7 @@ impl Look {
     }
 }
 
-/// What a text is about, shown as a colour.
+/// The meaning of a text, shown as a color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -78,7 +78,7 @@ pub(crate) enum Tone {
 }
 
 /// The tone of a status, whichever lifecycle it belongs to.
-pub(crate) fn tone(status: &str) -> Tone {
+pub(crate) fn tone_of_status(status: &str) -> Tone {
     match status {
         "COMPLETED" | "ACTIVE" | "FREE" => Tone::Good,
         "FAILED" | "TIMED_OUT" | "UNKNOWN" => Tone::Bad,
@@ -97,75 +97,75 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A text from anywhere: it is cleaned here.
+    /// A text, from which control characters are removed.
     pub(crate) fn new(text: impl Display) -> Cell {
         Cell { text: clean(&text.to_string()), tone: Tone::Plain }
     }
 
     pub(crate) fn status(name: &str) -> Cell {
-        Cell { tone: tone(name), ..Cell::new(name) }
+        Cell { tone: tone_of_status(name), ..Cell::new(name) }
     }
 
-    /// The text in its tone.
-    pub(crate) fn painted(&self, look: Look) -> String {
-        look.paint(self.tone, &self.text)
+    /// The text in the color of its tone.
+    pub(crate) fn painted(&self, style: StreamStyle) -> String {
+        style.paint(self.tone, &self.text)
     }
 
-    /// A value that may be absent.
-    pub(crate) fn maybe(text: Option<impl Display>) -> Cell {
+    /// A cell for a value that may be absent; `-` if it is.
+    pub(crate) fn optional(text: Option<impl Display>) -> Cell {
         text.map_or_else(|| Cell { tone: Tone::Faint, ..Cell::new("-") }, Cell::new)
     }
 }
 
-/// Data: one line.
-pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
+/// Prints one line of data to stdout.
+pub(crate) fn print_line(text: impl Display) -> anyhow::Result<()> {
     writeln!(io::stdout().lock(), "{text}").context("write to stdout")
 }
 
-/// A message: one line.
-pub(crate) fn note(text: impl Display) -> anyhow::Result<()> {
+/// Prints one line of a message to stderr.
+pub(crate) fn print_note(text: impl Display) -> anyhow::Result<()> {
     writeln!(io::stderr().lock(), "{text}").context("write to stderr")
 }
 
-/// A server's answer for scripts, or indented on a terminal.
-pub(crate) fn json(body: &str, look: Look) -> anyhow::Result<()> {
+/// Prints a JSON answer to stdout: as the server sent it, or indented on a terminal.
+pub(crate) fn print_json(body: &str, style: StreamStyle) -> anyhow::Result<()> {
     match serde_json::from_str(body) {
-        Ok(parsed) if look.terminal => value(&parsed),
-        _ => line(body.trim_end()),
+        Ok(parsed) if style.terminal => print_value(&parsed),
+        _ => print_line(body.trim_end()),
     }
 }
 
-/// A JSON value, indented.
-pub(crate) fn value(value: &Value) -> anyhow::Result<()> {
-    line(text::indented(value))
+/// Prints a JSON value to stdout, indented.
+pub(crate) fn print_value(value: &Value) -> anyhow::Result<()> {
+    print_line(text::indented(value))
 }
 
-/// A table without borders.
-pub(crate) fn table(head: &[&str], rows: Vec<Vec<Cell>>, look: Look) -> anyhow::Result<()> {
-    line(render(head, rows, look))
+/// Prints a table without borders to stdout.
+pub(crate) fn print_table(head: &[&str], rows: Vec<Vec<Cell>>, style: StreamStyle) -> anyhow::Result<()> {
+    print_line(render_table(head, rows, style))
 }
 
-/// Names and values, one pair a line.
-pub(crate) fn record(pairs: &[(&str, Cell)], look: Look) -> anyhow::Result<()> {
+/// Prints names and values to stdout, one pair in each line.
+pub(crate) fn print_record(pairs: &[(&str, Cell)], style: StreamStyle) -> anyhow::Result<()> {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, cell) in pairs {
-        let name = look.paint(Tone::Faint, &format!("{name:<width$}"));
-        line(format!("{name}  {}", cell.painted(look)))?;
+        let name = style.paint(Tone::Faint, &format!("{name:<width$}"));
+        print_line(format!("{name}  {}", cell.painted(style)))?;
     }
     Ok(())
 }
 
 /// The text of a table.
-pub(crate) fn render(head: &[&str], rows: Vec<Vec<Cell>>, look: Look) -> String {
+pub(crate) fn render_table(head: &[&str], rows: Vec<Vec<Cell>>, style: StreamStyle) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(head.iter().map(comfy_table::Cell::new).collect::<Vec<_>>());
-    // A line that the terminal wraps can still be copied; an id that we wrap cannot.
+    // Lines are not wrapped here. If the terminal wraps a line, an id in it can still be copied as one word.
     table.set_content_arrangement(ContentArrangement::Disabled);
-    if !look.terminal {
+    if !style.terminal {
         table.force_no_tty();
     }
     for row in rows {
-        table.add_row(row.into_iter().map(|cell| draw(cell, look)).collect::<Vec<_>>());
+        table.add_row(row.into_iter().map(|cell| draw(cell, style)).collect::<Vec<_>>());
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -173,10 +173,10 @@ pub(crate) fn render(head: &[&str], rows: Vec<Vec<Cell>>, look: Look) -> String 
     table.trim_fmt()
 }
 
-fn draw(cell: Cell, look: Look) -> comfy_table::Cell {
+fn draw(cell: Cell, style: StreamStyle) -> comfy_table::Cell {
     let drawn = comfy_table::Cell::new_owned(cell.text);
     let color = match cell.tone {
-        _ if !look.color => return drawn,
+        _ if !style.color => return drawn,
         Tone::Plain => return drawn,
         Tone::Good => Color::Green,
         Tone::Bad => Color::Red,
@@ -193,10 +193,10 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn a_table_is_plain_and_whole_without_a_terminal() {
+    fn a_table_without_a_terminal_is_plain_and_not_wrapped() {
         let rows = vec![
-            vec![Cell::new("acme"), Cell::status("RUNNING"), Cell::maybe(Some(3))],
-            vec![Cell::new("a name that is rather long"), Cell::status("COMPLETED"), Cell::maybe(None::<i32>)],
+            vec![Cell::new("acme"), Cell::status("RUNNING"), Cell::optional(Some(3))],
+            vec![Cell::new("a name that is rather long"), Cell::status("COMPLETED"), Cell::optional(None::<i32>)],
             vec![
                 Cell::new("evil\u{1b}[2J\u{1b}]0;title\u{7}\r\nname"),
                 Cell::status("FAILED"),
@@ -208,14 +208,14 @@ mod tests {
             acme                        RUNNING    3
             a name that is rather long  COMPLETED  -
             evil  name                  FAILED     xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"#]]
-        .assert_eq(&render(&["NAME", "STATUS", "COUNT"], rows, Look::PLAIN));
+        .assert_eq(&render_table(&["NAME", "STATUS", "COUNT"], rows, StreamStyle::PLAIN));
     }
 
     #[test]
-    fn colours_are_only_where_they_are_wanted() {
-        let color = Look { terminal: true, color: true };
+    fn colors_are_used_only_on_terminals() {
+        let color = StreamStyle { terminal: true, color: true };
         assert_eq!(color.paint(Tone::Good, "ok"), "\u{1b}[32mok\u{1b}[0m");
         assert_eq!(color.paint(Tone::Plain, "ok"), "ok");
-        assert_eq!(Look::PLAIN.paint(Tone::Bad, "no"), "no");
+        assert_eq!(StreamStyle::PLAIN.paint(Tone::Bad, "no"), "no");
     }
 }

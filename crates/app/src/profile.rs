@@ -1,13 +1,13 @@
-//! Profiles: servers and the keys they take, by name, in private files of this user.
+//! Profiles: servers and their keys, by name, in private files of this user.
 //!
-//!     <config>/forebay/NAME.json   one profile      <config>/forebay/current   the name in use, if one was chosen
+//!     <config>/forebay/NAME.json   one profile      <config>/forebay/current   the name that `profile use` chose
 //!
 //! Invariants
-//! - Only its owner can read a profile; it is replaced whole or not at all.
-//! - Whoever looks first and writes then holds the lock in between.
-//! - What `dev` wrote says so: it never replaces what the user made.
+//! - Only its owner can read the file of a profile. A write replaces the file completely or not at all.
+//! - A process that reads a profile and then writes it holds the lock in between.
+//! - A profile that `dev` wrote is marked as such: `dev` never replaces a profile of the user.
 //!
-//! Not here: when a profile is used (`client::connection`), which one `dev` may write (`dev::keep`).
+//! Not here: when a profile is used (`client::connection`), which one `dev` may write (`dev::own_profile`).
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,28 +17,28 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::client::Secret;
+use crate::client::ApiKey;
 
-/// The profile that is used unless another is chosen.
-pub(crate) const USUAL: &str = "dev";
+/// The profile that is used if no other is chosen.
+pub(crate) const DEFAULT: &str = "dev";
 const CURRENT: &str = "current";
 const LOCK: &str = ".lock";
 const ENDING: &str = ".json";
 
-/// A server and the key it takes.
+/// A server and its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Profile {
     pub(crate) server: String,
-    pub(crate) key: Secret,
-    /// Of a server that `forebay dev` runs; none: made by the user.
+    pub(crate) key: ApiKey,
+    /// The `forebay dev` that wrote the profile. None: the user wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dev: Option<Dev>,
 }
 
-/// Whose server it is.
+/// The `forebay dev` that a profile belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Dev {
-    /// Where its data is kept; none: it keeps none.
+    /// The data directory of that `dev`. None: it runs with `--ephemeral`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
 }
@@ -49,43 +49,47 @@ pub(crate) struct Profiles {
     directory: PathBuf,
 }
 
-/// Held while a profile is looked at and then written.
+/// Held while a profile is read and then written.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
-/// Checks what a profile is to be called.
+/// Checks the name of a profile.
 pub(crate) fn read_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let good = (1..=64).contains(&text.len()) && text.chars().all(fits) && !text.starts_with(['.', '-']);
-    if good { Ok(text.to_owned()) } else { Err("write letters, digits, '-', '_' and '.', 64 at most".to_owned()) }
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err("use at most 64 letters, digits, '-', '_' and '.', and start with a letter, a digit or '_'".to_owned())
+    }
 }
 
 impl Profiles {
-    /// Below `$XDG_CONFIG_HOME`, or `~/.config`; none without a home.
+    /// The profiles below `$XDG_CONFIG_HOME`, or `~/.config`. None: there is no home directory.
     pub(crate) fn of_user() -> Option<Profiles> {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let config = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
         Some(Profiles { directory: config.join("forebay") })
     }
 
-    /// The same for those who cannot do without.
-    pub(crate) fn needed() -> anyhow::Result<Profiles> {
-        Profiles::of_user().context("find a place for profiles: neither XDG_CONFIG_HOME nor HOME is set")
+    /// The profiles of the user; an error without a home directory.
+    pub(crate) fn required() -> anyhow::Result<Profiles> {
+        Profiles::of_user().context("find the directory for profiles: neither XDG_CONFIG_HOME nor HOME is set")
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(format!("{name}{ENDING}"))
     }
 
-    /// A profile, if there is one of this name.
+    /// The profile of this name, if it exists.
     pub(crate) fn load(&self, name: &str) -> anyhow::Result<Option<Profile>> {
         let path = self.path(name);
         let read = || -> anyhow::Result<Option<Profile>> {
             Ok(read_if_there(&path)?.map(|text| serde_json::from_str(&text)).transpose()?)
         };
-        read().with_context(|| format!("read {} (remove it, or give --server and --key)", path.display()))
+        read().with_context(|| format!("read {} (delete this file, or give --server and --key)", path.display()))
     }
 
     pub(crate) fn save(&self, name: &str, profile: &Profile) -> anyhow::Result<PathBuf> {
@@ -94,7 +98,7 @@ impl Profiles {
         Ok(path)
     }
 
-    /// Removes a profile, and its being the chosen one. Was it there?
+    /// Removes a profile. If it was the chosen one, none is chosen. Returns whether it existed.
     pub(crate) fn remove(&self, name: &str) -> anyhow::Result<bool> {
         if self.chosen()?.as_deref() == Some(name) {
             remove_if_there(&self.directory.join(CURRENT))?;
@@ -102,7 +106,7 @@ impl Profiles {
         remove_if_there(&self.path(name))
     }
 
-    /// Removes a profile if it still is this one.
+    /// Removes a profile if it still has this content.
     pub(crate) fn remove_own(&self, name: &str, own: &Profile) -> anyhow::Result<()> {
         let _lock = self.lock()?;
         if self.load(name)?.as_ref() == Some(own) {
@@ -118,16 +122,16 @@ impl Profiles {
         Ok(text.and_then(|text| read_name(text.trim()).ok()))
     }
 
-    /// The name of the profile that commands use when nothing else is said.
+    /// The name of the profile that commands use by default.
     pub(crate) fn current(&self) -> anyhow::Result<String> {
-        Ok(self.chosen()?.unwrap_or_else(|| USUAL.to_owned()))
+        Ok(self.chosen()?.unwrap_or_else(|| DEFAULT.to_owned()))
     }
 
     pub(crate) fn choose(&self, name: &str) -> anyhow::Result<()> {
         self.write(&self.directory.join(CURRENT), name)
     }
 
-    /// All names, in their order.
+    /// All names, sorted.
     pub(crate) fn names(&self) -> anyhow::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -142,7 +146,7 @@ impl Profiles {
         Ok(names)
     }
 
-    /// Waits until nobody else is between looking and writing.
+    /// Waits for the lock.
     pub(crate) fn lock(&self) -> anyhow::Result<Lock> {
         self.make_directory()?;
         let path = self.directory.join(LOCK);
@@ -159,23 +163,25 @@ impl Profiles {
 
     fn make_directory(&self) -> anyhow::Result<()> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
-        made.with_context(|| format!("make {}", self.directory.display()))
+        made.with_context(|| format!("create {}", self.directory.display()))
     }
 }
 
-/// Replaces a file whole, for its owner only.
+/// Replaces a file atomically; only its owner can read it.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let draft = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let written = write_draft(&draft, text).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
-        // The error that counts is the write's; a draft that cannot be removed either is no secret to others.
+        // The caller gets the error of the write, not that of removing the temporary file. If that file stays, only its
+        // owner can read it.
         let _ = fs::remove_file(&draft);
     }
     written
 }
 
-/// A draft that a dead process of our id left is in the way and of no use.
+/// Writes the new content to a file beside the old one. A draft that a dead process with the same process id left is
+/// removed first.
 fn write_draft(draft: &Path, text: &str) -> io::Result<()> {
     remove_if_there(draft).map_err(io::Error::other)?;
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
@@ -235,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_one_is_used_until_it_is_removed() -> anyhow::Result<()> {
+    fn the_chosen_profile_is_used_until_it_is_removed() -> anyhow::Result<()> {
         let (_home, profiles) = empty();
         assert_eq!((profiles.current()?.as_str(), profiles.names()?.len()), ("dev", 0));
         for name in ["prod", "dev"] {

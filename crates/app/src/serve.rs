@@ -1,74 +1,76 @@
-//! `serve`, `migrate` and `config`: the service over a database that somebody else runs.
+//! `serve`, `worker`, `migrate` and `config`: the commands that run or prepare the service with an existing database.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use server::config::{REASONS, Settings};
-use server::{Options, Role, Server, StartError};
+use server::config::{DESCRIPTIONS, Settings};
+use server::{Role, Server, ServerOptions, StartError};
 use store::connect::Target;
 use tokio_util::sync::CancellationToken;
 
-use crate::exit::{as_usage, usage};
+use crate::exit::{as_usage_error, usage_error};
 use crate::output;
-use crate::settings::{Database, Logging, Service, Sources};
+use crate::settings::{DatabaseArgs, LoggingArgs, ServiceArgs, SettingsArgs};
 
-/// Run Forebay over a PostgreSQL of your own
+/// Run the service over your own PostgreSQL
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  forebay serve --database-url postgresql://forebay@db/forebay --roles \
-        api,dispatcher,worker\n\nSeveral processes may run side by side on one database; each says its roles.")]
+        api,dispatcher,worker\n\nSeveral processes can share one database, each with its own roles.")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
-    sources: Sources,
+    sources: SettingsArgs,
     #[command(flatten)]
-    database: Database,
+    database: DatabaseArgs,
     #[command(flatten)]
-    service: Service,
-    /// What this process does: api, dispatcher, worker
+    service: ServiceArgs,
+    /// The roles of this process: api, dispatcher, worker
     #[arg(long, value_delimiter = ',', default_value = "api,dispatcher,worker", value_parser = read_role)]
     roles: Vec<Role>,
 }
 
-/// Do the work of executions that run on Temporal, beside other workers
+/// Run a worker process for executions that run on Temporal
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Example:\n  forebay worker --database-url postgresql://forebay@db/forebay --set engine.kind=temporal \
-        --set engine.temporal.address=http://temporal:7233\n\nAs many as you like, anywhere that reaches the database \
-        and Temporal. It is `forebay serve --roles worker`. Told to stop, it takes nothing more; what it cannot \
-        finish, another worker does. With --set http.admin_listen=ADDRESS it answers /healthz, /readyz and /metrics."
-)]
+#[command(after_help = "\
+Run any number of workers, on any machine that reaches the database and Temporal. The command is the same as `forebay \
+serve --roles worker`. After Ctrl-C or SIGTERM a worker takes no more work; another worker continues what it does not \
+finish. With --set http.admin_listen=ADDRESS it answers /healthz, /readyz and /metrics.
+
+Example:
+  forebay worker --database-url postgresql://forebay@db/forebay --set engine.kind=temporal \
+                 --set engine.temporal.address=http://temporal:7233")]
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
-    sources: Sources,
+    sources: SettingsArgs,
     #[command(flatten)]
-    database: Database,
+    database: DatabaseArgs,
     #[command(flatten)]
-    log: Logging,
+    log: LoggingArgs,
 }
 
-/// Bring the database up to this version, and stop
+/// Migrate the database to this version, then exit
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example:\n  forebay migrate --database-url postgresql://forebay@db/forebay\n\n`serve` and `dev` \
-        migrate by themselves; this is for those who want it as a step of its own."
+        migrate when they start. Use this command to migrate as a separate step."
 )]
 pub(crate) struct MigrateArgs {
     #[command(flatten)]
-    sources: Sources,
+    sources: SettingsArgs,
     #[command(flatten)]
-    database: Database,
+    database: DatabaseArgs,
 }
 
-/// Print the effective settings as TOML, each with its reason; secrets are masked
+/// Print the effective settings as TOML, each with its description; secrets are masked
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  forebay config --config forebay.toml --set dispatch.batch_max=200")]
 pub(crate) struct ConfigArgs {
     #[command(flatten)]
-    sources: Sources,
+    sources: SettingsArgs,
     #[command(flatten)]
-    database: Database,
+    database: DatabaseArgs,
     #[command(flatten)]
-    service: Service,
+    service: ServiceArgs,
 }
 
 fn read_role(name: &str) -> Result<Role, String> {
@@ -88,7 +90,7 @@ impl ServeArgs {
 
 impl WorkerArgs {
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
-        let service = Service { logging: self.log.clone(), ..Service::default() };
+        let service = ServiceArgs { logging: self.log.clone(), ..ServiceArgs::default() };
         Ok(self.sources.load(&self.database, &service)?.settings)
     }
 
@@ -97,38 +99,38 @@ impl WorkerArgs {
     }
 }
 
-/// Runs the service until it is told to stop.
+/// Runs the service until a signal asks it to stop.
 async fn serve(settings: Settings, roles: BTreeSet<Role>) -> anyhow::Result<()> {
-    let started = Server::start(settings, Options { roles, ..Options::default() }).await;
+    let started = Server::start(settings, ServerOptions { roles, ..ServerOptions::default() }).await;
     let service = started.map_err(start_error)?;
     if let Some(address) = service.address {
-        output::line(format!("Forebay listens on http://{address}"))?;
+        output::print_line(format!("Forebay listens on http://{address}"))?;
     }
     if let Some(address) = service.admin_address {
-        output::line(format!("Metrics and readiness are on http://{address}"))?;
+        output::print_line(format!("Metrics and readiness are on http://{address}"))?;
     }
-    output::line("ready")?;
+    output::print_line("ready")?;
     let broken = tokio::select! {
         () = stopped() => false,
-        () = service.broken() => true,
+        () = service.wait_for_failure() => true,
     };
-    service.stop().await;
+    service.shut_down().await;
     if broken {
-        bail!("a part of the service broke off; the log says which");
+        bail!("a part of the service failed, so this process stopped: the log says which part, and why");
     }
     Ok(())
 }
 
-/// Why the service does not start; what was given wrongly is wrong usage.
+/// Converts the error of a start. Invalid settings become a usage error.
 pub(crate) fn start_error(error: StartError) -> anyhow::Error {
     let program = output::hint::program();
     match error {
-        StartError::NoDatabase => usage(format!(
-            "give a database: --database-url postgresql://user@host/database, or FOREBAY_DATABASE_URL; \
-             {program} dev runs one of its own"
+        StartError::NoDatabase => usage_error(format!(
+            "no database is given: use --database-url postgresql://user@host/database or FOREBAY_DATABASE_URL, or \
+             start a private database with: {program} dev"
         )),
         StartError::Setting(_) | StartError::Url(_) | StartError::NoRootKey { .. } | StartError::SplitRoles => {
-            as_usage(&error.into())
+            as_usage_error(&error.into())
         }
         other => other.into(),
     }
@@ -136,7 +138,7 @@ pub(crate) fn start_error(error: StartError) -> anyhow::Error {
 
 impl MigrateArgs {
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
-        Ok(self.sources.load(&self.database, &Service::default())?.settings)
+        Ok(self.sources.load(&self.database, &ServiceArgs::default())?.settings)
     }
 
     pub(crate) async fn run(self, settings: Settings) -> anyhow::Result<()> {
@@ -146,8 +148,8 @@ impl MigrateArgs {
         let target = Target::new(settings.direct_url()).map_err(|error| start_error(error.into()))?;
         let report = store::migrate::migrate_again(&target).await?;
         match report.applied.as_slice() {
-            [] => output::line("the database is up to date")?,
-            applied => output::line(format!("applied {}", applied.join(", ")))?,
+            [] => output::print_line("the database is up to date")?,
+            applied => output::print_line(format!("applied {}", applied.join(", ")))?,
         }
         Ok(())
     }
@@ -157,7 +159,7 @@ impl ConfigArgs {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let effective = self.sources.load(&self.database, &self.service)?;
         let shown = toml::Table::try_from(effective.settings.masked()).context("print the settings")?;
-        for (key, reason) in REASONS {
+        for (key, description) in DESCRIPTIONS {
             let value = key.split('.').try_fold(None, |at: Option<&toml::Value>, part| {
                 let table = match at {
                     None => &shown,
@@ -166,18 +168,18 @@ impl ConfigArgs {
                 };
                 table.get(part).map(Some)
             });
-            // TOML has no word for "not set".
+            // TOML has no value for "not set", so such a key is written as a comment.
             let line = match value.flatten() {
                 Some(value) => format!("{key} = {value} # {}", effective.origin(key)),
                 None => format!("# {key} is not set"),
             };
-            output::line(format!("# {reason}\n{line}\n"))?;
+            output::print_line(format!("# {description}\n{line}\n"))?;
         }
         Ok(())
     }
 }
 
-/// Waits for Ctrl-C or a polite request to end.
+/// Waits for Ctrl-C or SIGTERM.
 pub(crate) async fn stopped() {
     let stop = CancellationToken::new();
     let by_term = stop.clone();
@@ -193,7 +195,8 @@ pub(crate) async fn stopped() {
     }
 }
 
-/// Waits for the terminal to be closed; for ever where that is to be ignored, as `nohup` asks.
+/// Waits for the signal SIGHUP, which a closed terminal sends. Waits forever if the process ignores it, as with
+/// `nohup`.
 pub(crate) async fn hung_up() {
     let hangup = tokio::signal::unix::SignalKind::hangup();
     if !ignores_hangup()
@@ -205,10 +208,10 @@ pub(crate) async fn hung_up() {
     std::future::pending().await
 }
 
-/// What this process was started with; where the system does not say, nothing is ignored.
+/// Whether this process was started with SIGHUP ignored. If that cannot be found out, the answer is no.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    // SIGHUP is the first signal.
+    // SIGHUP is signal 1, so it is the lowest bit of the mask.
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

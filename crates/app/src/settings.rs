@@ -1,8 +1,9 @@
-//! Where settings come from: flags over environment over file over default.
+//! Where settings come from. A flag takes precedence over an environment variable, which takes precedence over the
+//! file, which takes precedence over the default.
 //!
 //! Invariants
 //! - Only the binary reads arguments and environment.
-//! - An unknown key, wherever it stands, stops the start and is named, with the one that was meant.
+//! - An unknown key from any source makes the command fail. The error names the key, and the most similar known key.
 //!
 //! Not here: what the keys mean (`server::config`).
 
@@ -14,47 +15,47 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::Deserialize;
-use server::config::{REASONS, Settings};
+use server::config::{DESCRIPTIONS, Settings};
 use toml::{Table, Value};
 
-use crate::exit::as_usage;
+use crate::exit::as_usage_error;
 
 /// Where settings are read from.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Sources {
+pub(crate) struct SettingsArgs {
     /// A TOML file of settings; `forebay config` shows every key
     #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG")]
     config: Option<PathBuf>,
-    /// One setting, such as dispatch.batch_max=200; may be given often
+    /// One setting, such as dispatch.batch_max=200; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
-/// The database, for those who have one.
+/// The database that a command uses.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Database {
-    /// PostgreSQL 15 or later (the setting database.url)
+pub(crate) struct DatabaseArgs {
+    /// The PostgreSQL database, version 15 or later (the setting database.url)
     #[arg(long, value_name = "URL", hide_env_values = true, env = "FOREBAY_DATABASE_URL")]
     database_url: Option<String>,
 }
 
-/// How the service is reached and what it logs.
+/// The address of the service, and its logging.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Service {
-    /// Where the API listens, such as 127.0.0.1:7400 (the setting http.listen)
+pub(crate) struct ServiceArgs {
+    /// The address of the API, such as 127.0.0.1:7400 (the setting http.listen)
     #[arg(long, value_name = "ADDRESS", env = "FOREBAY_HTTP_LISTEN", value_parser = read_address)]
     pub(crate) listen: Option<String>,
     #[command(flatten)]
-    pub(crate) logging: Logging,
+    pub(crate) logging: LoggingArgs,
 }
 
 /// What is logged, and how.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Logging {
-    /// What is logged: error, warn, info, debug, or a filter such as info,store=debug (the setting log.filter)
+pub(crate) struct LoggingArgs {
+    /// The log level or filter: error, warn, info, debug, or a filter such as info,store=debug (the setting log.filter)
     #[arg(long, value_name = "FILTER", env = "FOREBAY_LOG")]
     log: Option<String>,
-    /// How it is logged (the setting log.format)
+    /// The format of log lines (the setting log.format)
     #[arg(long, value_name = "FORMAT", env = "FOREBAY_LOG_FORMAT", value_parser = ["text", "json"])]
     log_format: Option<String>,
 }
@@ -97,14 +98,14 @@ impl Effective {
     }
 }
 
-impl Sources {
-    /// The effective settings. What cannot work is wrong usage, wherever it was said.
-    pub(crate) fn load(&self, database: &Database, service: &Service) -> anyhow::Result<Effective> {
-        self.gather(database, service).map_err(|error| as_usage(&error))
+impl SettingsArgs {
+    /// The effective settings. An invalid setting from any source is a usage error.
+    pub(crate) fn load(&self, database: &DatabaseArgs, service: &ServiceArgs) -> anyhow::Result<Effective> {
+        self.gather(database, service).map_err(|error| as_usage_error(&error))
     }
 
-    fn gather(&self, database: &Database, service: &Service) -> anyhow::Result<Effective> {
-        let mut gathered = Gathered::default();
+    fn gather(&self, database: &DatabaseArgs, service: &ServiceArgs) -> anyhow::Result<Effective> {
+        let mut gathered = CollectedSettings::default();
         if let Some(path) = &self.config {
             let what = || format!("read settings from {}", path.display());
             let text = std::fs::read_to_string(path).with_context(what)?;
@@ -122,7 +123,7 @@ impl Sources {
         ];
         for (key, variable, value) in named {
             let Some(text) = value else { continue };
-            // These flags have their variable's value where the flag itself is not given.
+            // clap fills these flags from their variables. The origin is the variable if it has the same value.
             let by_variable = std::env::var(&variable).as_ref() == Ok(text);
             gathered.put(key, text, if by_variable { Origin::Environment(variable) } else { Origin::Flag })?;
         }
@@ -132,31 +133,31 @@ impl Sources {
             };
             gathered.put(key.trim(), value.trim(), Origin::Flag)?;
         }
-        let Gathered { table, origins } = gathered;
-        let settings =
-            Settings::deserialize(Value::Table(table)).map_err(|error| anyhow::anyhow!("settings: {error}"))?;
+        let CollectedSettings { table, origins } = gathered;
+        let settings = Settings::deserialize(Value::Table(table))
+            .map_err(|error| anyhow::anyhow!("read the settings: {error}"))?;
         settings.check().context("check the settings")?;
         Ok(Effective { settings, origins })
     }
 }
 
 const PREFIX: &str = "FOREBAY_";
-/// Settings that hold a list of texts, which may be written with commas.
+/// Settings that are lists of texts. In a flag or a variable the texts may be separated by commas.
 const LISTS: [&str; 4] = ["outbound.allow", "outbound.deny", "http.trusted_proxies", "http.cors_origins"];
 
-/// The variable of a key.
+/// The environment variable of a key.
 pub(crate) fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
 }
 
-/// What was given so far.
+/// The settings that were read so far, each with its origin.
 #[derive(Default)]
-struct Gathered {
+struct CollectedSettings {
     table: Table,
     origins: BTreeMap<String, Origin>,
 }
 
-impl Gathered {
+impl CollectedSettings {
     fn file(&mut self, table: Table) -> anyhow::Result<()> {
         let mut keys = Vec::new();
         leaves("", &table, &mut keys);
@@ -168,26 +169,26 @@ impl Gathered {
         Ok(())
     }
 
-    /// Variables that begin like a section of the settings must be one of them. What a cluster puts
-    /// there for a service of the same name is let be.
+    /// Reads the environment. A variable that begins like a section of the settings must be the variable of a setting.
+    /// Variables that Kubernetes sets for a service named `forebay` are ignored.
     fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<()> {
         for (name, text) in variables {
-            if let Some((key, _)) = REASONS.iter().find(|(key, _)| variable(key) == name) {
+            if let Some((key, _)) = DESCRIPTIONS.iter().find(|(key, _)| variable(key) == name) {
                 self.put(key, &text, Origin::Environment(name.clone())).with_context(|| format!("read {name}"))?;
                 continue;
             }
-            let sections = REASONS.iter().filter_map(|(key, _)| key.split_once('.')).map(|(section, _)| section);
+            let sections = DESCRIPTIONS.iter().filter_map(|(key, _)| key.split_once('.')).map(|(section, _)| section);
             let ours = sections.into_iter().any(|section| name.starts_with(&format!("{}_", variable(section))));
             if ours && !name.contains("_SERVICE_") && !name.contains("_PORT") {
-                let all: Vec<String> = REASONS.iter().map(|(key, _)| variable(key)).collect();
+                let all: Vec<String> = DESCRIPTIONS.iter().map(|(key, _)| variable(key)).collect();
                 bail!(unknown(&name, &all));
             }
         }
         Ok(())
     }
 
-    /// Puts a value at a dotted key. It is read as TOML where that works, else as text; a list may be
-    /// written with commas.
+    /// Sets the value of a dotted key. The text is read as TOML if possible, otherwise as a string. A list may be
+    /// separated by commas.
     fn put(&mut self, key: &str, text: &str, origin: Origin) -> anyhow::Result<()> {
         known(key)?;
         let value = match format!("value = {text}").parse::<Table>() {
@@ -205,7 +206,9 @@ impl Gathered {
                 break;
             }
             let next = at.entry(part).or_insert_with(|| Value::Table(Table::new()));
-            let Value::Table(inner) = next else { bail!("settings: {part} of {key} is not a section") };
+            let Value::Table(inner) = next else {
+                bail!("{key}: {part} is set to a value, but it is a section of settings")
+            };
             at = inner;
         }
         self.origins.insert(key.to_owned(), origin);
@@ -213,7 +216,7 @@ impl Gathered {
     }
 }
 
-/// The dotted keys of a file.
+/// Collects the keys of all values in a TOML table, with dots between the names.
 fn leaves(prefix: &str, table: &Table, found: &mut Vec<String>) {
     for (name, value) in table {
         let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
@@ -225,14 +228,14 @@ fn leaves(prefix: &str, table: &Table, found: &mut Vec<String>) {
 }
 
 fn known(key: &str) -> anyhow::Result<()> {
-    if REASONS.iter().any(|(known, _)| *known == key) {
+    if DESCRIPTIONS.iter().any(|(known, _)| *known == key) {
         return Ok(());
     }
-    let all: Vec<String> = REASONS.iter().map(|(known, _)| (*known).to_owned()).collect();
+    let all: Vec<String> = DESCRIPTIONS.iter().map(|(known, _)| (*known).to_owned()).collect();
     bail!(unknown(key, &all))
 }
 
-/// Says that there is no such setting, and which was meant if one is near enough.
+/// The error for an unknown setting. It names the most similar setting, if one is similar enough.
 fn unknown(name: &str, all: &[String]) -> String {
     let nearest = all.iter().min_by_key(|known| distance(name, known));
     match nearest.filter(|known| distance(name, known) <= 1 + name.len() / 6) {
@@ -241,7 +244,7 @@ fn unknown(name: &str, all: &[String]) -> String {
     }
 }
 
-/// How many letters must be put in, taken out or changed.
+/// The edit distance: how many letters must be inserted, deleted or changed.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -261,8 +264,12 @@ fn distance(from: &str, to: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn load(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> anyhow::Result<(Settings, Gathered)> {
-        let mut gathered = Gathered::default();
+    fn load(
+        file: &str,
+        environment: &[(&str, &str)],
+        flags: &[(&str, &str)],
+    ) -> anyhow::Result<(Settings, CollectedSettings)> {
+        let mut gathered = CollectedSettings::default();
         gathered.file(file.parse()?)?;
         gathered.environment(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))?;
         for (key, value) in flags {
@@ -287,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn values_land_at_their_keys() {
+    fn values_are_set_at_their_keys() {
         let flags = [("http.listen", "127.0.0.1:0"), ("outbound.allow", "a.test:80,b.test:81"), ("log.format", "json")];
         let (settings, _) = load("", &[], &flags).expect("good settings");
         assert_eq!(settings.http.listen.port(), 0);
@@ -296,8 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_refused_wherever_they_stand_with_the_one_that_was_meant() {
-        let text = |loaded: anyhow::Result<(Settings, Gathered)>| loaded.err().map(|error| error.to_string());
+    fn unknown_keys_from_any_source_are_refused_and_a_similar_key_is_named() {
+        let text = |loaded: anyhow::Result<(Settings, CollectedSettings)>| loaded.err().map(|error| error.to_string());
         let flag = text(load("", &[], &[("dispatch.batchmax", "1")]));
         assert_eq!(flag.as_deref(), Some("there is no setting dispatch.batchmax: did you mean dispatch.batch_max?"));
         let file = text(load("[dispatch]\npoll_intervall_ms = 1\n", &[], &[]));
@@ -307,6 +314,6 @@ mod tests {
         let far = text(load("", &[], &[("nonsense", "1")]));
         assert_eq!(far.as_deref(), Some("there is no setting nonsense; `forebay config` lists them"));
         let others = [("FOREBAY_KEY", "x"), ("FOREBAY_HTTP_SERVICE_HOST", "10.0.0.1"), ("FOREBAY_HTTP_PORT", "tcp://")];
-        assert!(load("", &others, &[]).is_ok(), "variables that are no settings are let be");
+        assert!(load("", &others, &[]).is_ok(), "variables that are not settings are ignored");
     }
 }

@@ -1,10 +1,11 @@
-//! Where logs and spans go: standard error, and an OTLP collector if the standard variables name one.
+//! Where logs and spans go: logs to standard error, spans to an OTLP collector if the standard OpenTelemetry variables
+//! name one.
 //!
 //! Invariants
 //! - Nothing is sent anywhere unless `OTEL_EXPORTER_OTLP_ENDPOINT`, or its form for traces, is set.
-//! - A collector that cannot be reached costs spans, never work.
+//! - If the collector cannot be reached, spans are lost and the service continues.
 //!
-//! Not here: what is told (`kernel::signals`).
+//! Not here: the table of signals (`kernel::signals`).
 
 use anyhow::{Context, bail};
 use opentelemetry::trace::TracerProvider as _;
@@ -19,29 +20,32 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::exit::usage;
+use crate::exit::usage_error;
 use crate::output;
 
-/// Whose spans leave this process: ours, and nothing that libraries make of their own.
+/// The crates whose spans are sent. Spans of other crates are not sent.
 const TRACED: [&str; 4] = ["engine", "server", "store", "temporal"];
 
-/// Sends what is left when the service stops.
+/// Sends the remaining spans when the service stops.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     provider: Option<SdkTracerProvider>,
 }
 
 impl Telemetry {
-    /// Starts logging and, if asked for, tracing.
+    /// Starts logging and, if a collector is configured, tracing.
     pub(crate) fn start(log: &Log, usual: &str) -> anyhow::Result<Telemetry> {
         let filter = log.filter.as_deref().unwrap_or(usual);
-        let wrong = |error| usage(format!("cannot read the log filter {filter:?} (--log, log.filter): {error}"));
-        // Below that the driver repeats the server's notices, and further below the parameters of every
-        // statement: customers' inputs. Only who names the driver gets them.
+        let invalid = |error| {
+            let hint = "write for example info,store=debug";
+            usage_error(format!("invalid log filter {filter:?} (--log or log.filter): {error}; {hint}"))
+        };
+        // Below the level `warn`, the database driver logs the notices of the server, and the parameters of every
+        // statement, which may be customers' inputs. So these levels are on only if the filter names the driver.
         let quiet = if filter.contains("tokio_postgres") { "" } else { ",tokio_postgres=warn" };
-        let filter = EnvFilter::try_new(format!("{filter}{quiet}")).map_err(wrong)?;
-        // Colours are for terminals: a file or a journal would keep the escape codes.
-        let color = output::Look::stderr(false).color;
+        let filter = EnvFilter::try_new(format!("{filter}{quiet}")).map_err(invalid)?;
+        // Colors are only for terminals: a file or a journal would keep the escape codes.
+        let color = output::StreamStyle::stderr(false).color;
         let lines = tracing_subscriber::fmt::layer().with_ansi(color).with_writer(std::io::stderr);
         let lines = match log.format {
             LogFormat::Json => lines.json().with_filter(filter).boxed(),
@@ -56,12 +60,12 @@ impl Telemetry {
         Ok(Telemetry { provider })
     }
 
-    /// Sends what has gathered. Called after the service has stopped.
+    /// Sends the remaining spans. Called after the service has stopped.
     pub(crate) fn stop(self) {
         if let Some(provider) = self.provider
             && let Err(error) = provider.shutdown()
         {
-            tracing::warn!(error = %error, "Some spans could not be sent");
+            tracing::warn!(error = %error, "Some spans could not be sent to the OTLP endpoint");
         }
     }
 }
@@ -81,7 +85,7 @@ fn provider() -> anyhow::Result<Option<SdkTracerProvider>> {
     }
     let protocol = given("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| given("OTEL_EXPORTER_OTLP_PROTOCOL"));
     if protocol.as_deref() == Some("grpc") {
-        bail!("OTEL_EXPORTER_OTLP_PROTOCOL: spans are sent as http/protobuf or http/json, not grpc");
+        bail!("OTEL_EXPORTER_OTLP_PROTOCOL is grpc, which is not supported: set it to http/protobuf or http/json");
     }
     let exporter: Result<SpanExporter, ExporterBuildError> = SpanExporter::builder().with_http().build();
     let exporter = exporter.context("set up the export of spans (OTEL_EXPORTER_OTLP_*)")?;

@@ -1,12 +1,13 @@
-//! Computing that may take long, apart from the threads that answer requests and drive runs.
+//! Runs long computations away from the threads that answer requests and drive runs.
 //!
 //! Invariants
-//! - At most as many computations run at once as there are processors, each on a thread of its own; the rest wait.
-//! - They take turns by workspace. One workspace runs at most a quarter of them at once, and at least one.
-//! - No more of a workspace wait than `MOST_WAITING`, where the caller can be told to come again.
-//! - A computation is not broken off: it ends by its own budget (`kernel::expression::Budget`).
+//! - At most one computation per processor runs at a time, each on its own thread. Other computations wait.
+//! - Workspaces take turns. One workspace may use a quarter of the permits at once, and always at least one.
+//! - [`run_within`] refuses a computation if `MOST_WAITING` computations of its workspace already wait.
+//! - A computation is never interrupted. It ends when its own budget is used up (`kernel::expression::Budget`).
 //!
-//! Not here: what a computation may cost (`kernel`), whether one may take long (`kernel::expression::may_take_long`).
+//! Not here: what a computation may cost (`kernel`), which expressions may take long
+//! (`kernel::expression::may_take_long`).
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -18,38 +19,39 @@ use crate::embedded::permits::{Permit, Permits};
 /// How many computations of one workspace may wait for their turn.
 const MOST_WAITING: usize = 64;
 
-/// The turns of this process: whatever asks, the processors are the same.
-static TURNS: LazyLock<Permits> = LazyLock::new(|| {
+/// The permits of this process. All callers share them because they share the processors.
+static PERMITS: LazyLock<Permits> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get);
     Permits::new(processors.max(2))
 });
 
-/// Nobody got to it in time, or too much waits already.
+/// The computation did not start or finish in time, or too many of this workspace's computations are already waiting.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too much is being computed for this workspace")]
+#[error("too many computations of this workspace are waiting; try again later")]
 pub struct Busy;
 
-/// Computes on a thread apart, when it is this workspace's turn.
+/// Waits for this workspace's turn, then computes on a separate thread.
 pub async fn run<T: Send + 'static>(workspace: WorkspaceId, work: impl FnOnce() -> T + Send + 'static) -> T {
-    turn(workspace).await.run(work).await
+    acquire(workspace).await.run(work).await
 }
 
-/// The right to compute one thing; given back when dropped.
+/// The right to run one computation. Dropping it returns the permit.
 #[derive(Debug)]
-pub struct Turn(Permit);
+pub struct ComputePermit(Permit);
 
-/// Waits for this workspace's turn. For what must not be at hand while it waits.
-pub async fn turn(workspace: WorkspaceId) -> Turn {
-    Turn(TURNS.acquire(workspace).await)
+/// Waits for this workspace's turn. A caller that needs secrets acquires the permit first, so that no secret is in
+/// memory during the wait.
+pub async fn acquire(workspace: WorkspaceId) -> ComputePermit {
+    ComputePermit(PERMITS.acquire(workspace).await)
 }
 
-impl Turn {
-    /// Computes on a thread apart.
+impl ComputePermit {
+    /// Computes on a separate thread.
     pub async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let Turn(permit) = self;
+        let ComputePermit(permit) = self;
         let worked = tokio::task::spawn_blocking(move || {
             let done = work();
-            // Also when nobody waits for it any more, the turn lasts until the work is done.
+            // Keep the permit until the work is done, even if the caller no longer waits.
             drop(permit);
             done
         });
@@ -57,20 +59,20 @@ impl Turn {
             Ok(done) => done,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime stops: nobody hears the answer.
+                // The runtime is shutting down, so nobody will read the result.
                 Err(_) => std::future::pending().await,
             },
         }
     }
 }
 
-/// [`run`], unless the answer does not come in time or too many wait already.
+/// Like [`run`], but gives up if the result does not arrive in time or too many computations are already waiting.
 pub async fn run_within<T: Send + 'static>(
     workspace: WorkspaceId,
     time: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Busy> {
-    if TURNS.waiting(workspace) >= MOST_WAITING {
+    if PERMITS.waiting(workspace) >= MOST_WAITING {
         return Err(Busy);
     }
     tokio::time::timeout(time, run(workspace, work)).await.map_err(|_| Busy)
@@ -95,13 +97,13 @@ mod tests {
             })));
             tokio::task::yield_now().await;
         }
-        // The reactor has one thread here, and it is free; so is a turn.
+        // The runtime has one thread here, and it is free. A permit is free too.
         assert_eq!(run_within(quiet, Duration::from_secs(10), || 7).await, Ok(7));
         drop(open);
         let mut busy = 0;
         for task in held {
             busy += usize::from(task.await.expect("no panic") == Err(Busy));
         }
-        assert!(busy > 0, "some were told to come again");
+        assert!(busy > 0, "some callers got Busy");
     }
 }

@@ -1,9 +1,9 @@
 //! How an execution ends: its outcome, its outputs, or why it failed.
 //!
 //! Invariants
-//! - Every engine ends an execution by this, so the same rows come to the same end.
+//! - Both engines use this code, so the same rows lead to the same end.
 //!
-//! Not here: which outcome it is (`kernel::run`), storing it (`store::run`), how engines count it (`counted`).
+//! Not here: which outcome a run has (`kernel::run`), storing the end (`store::run`).
 
 use kernel::definition::plan::NodeIx;
 use kernel::execution;
@@ -16,15 +16,15 @@ use kernel::signals::metrics;
 use serde_json::Value;
 use store::run::End;
 
-use crate::versions::Version;
+use crate::versions::LoadedVersion;
 use crate::{compute, nodes};
 
-/// The end that an outcome means. `failure` tells why a node failed. Outputs that may take long are computed apart, in
-/// the workspace's turn.
+/// Builds the end for an outcome. `failure` returns why a node failed. Outputs that may take long to compute wait for
+/// the workspace's turn and are computed on a separate thread.
 pub async fn end(
     outcome: &Outcome,
     workspace: WorkspaceId,
-    version: &Version,
+    version: &LoadedVersion,
     scope: &Scope,
     failure: impl FnOnce(NodeIx) -> Option<Failure>,
 ) -> End {
@@ -36,42 +36,47 @@ pub async fn end(
         },
         Outcome::Failed { node } => {
             let key = &version.plan.node(node).key;
-            failed(
-                failure(node).unwrap_or_else(|| Failure::new(Class::ExecutionError, "the node failed").at(key.clone())),
-            )
+            let no_reason = || Failure::new(Class::ExecutionError, "the node failed; no reason was stored");
+            failed(failure(node).unwrap_or_else(|| no_reason().at(key.clone())))
         }
         Outcome::Canceled => plain(execution::Status::Canceled),
         Outcome::TimedOut => {
-            let error = Failure::new(Class::DeadlinePassed, "the execution ran longer than it may");
+            let error = Failure::new(Class::DeadlinePassed, "the execution passed its deadline");
             End { error: Some(error), ..plain(execution::Status::TimedOut) }
         }
         Outcome::Stalled => {
-            failed(Failure::new(Class::Stalled, "the graph stopped with unsettled nodes: a fault of Forebay's"))
+            let message = "the run stopped with unfinished nodes: a bug in Forebay, please report it";
+            failed(Failure::new(Class::Stalled, message))
         }
     }
 }
 
-/// An execution that failed for this reason.
+/// The end of an execution whose outputs the database refused.
+pub fn unstorable() -> End {
+    failed(Failure::unstorable_outputs())
+}
+
+/// The end of an execution that failed for this reason.
 pub fn failed(reason: Failure) -> End {
     End { outcome: execution::Status::Failed, output: None, error: Some(reason) }
 }
 
-/// An execution that was ended by force.
+/// The end of an execution that was terminated.
 pub fn terminated() -> End {
     End { outcome: execution::Status::Canceled, output: None, error: Some(store::queue::control::terminated()) }
 }
 
-/// Why a run ends whose engine panicked.
+/// The failure of a run whose engine panicked.
 pub fn broke_off() -> Failure {
-    Failure::new(Class::Stalled, "the run broke off unexpectedly: a fault of Forebay's")
+    Failure::new(Class::Stalled, "the run stopped unexpectedly: a bug in Forebay, please report it")
 }
 
-async fn outputs(workspace: WorkspaceId, version: &Version, scope: &Scope) -> Result<Option<Value>, Failure> {
+async fn outputs(workspace: WorkspaceId, version: &LoadedVersion, scope: &Scope) -> Result<Option<Value>, Failure> {
     let outputs = &version.definition.outputs;
     if outputs.is_null() {
         return Ok(None);
     }
-    if !nodes::texts(outputs) {
+    if !nodes::has_long_expression(outputs) {
         return resolve(outputs, scope).map(Some);
     }
     let (outputs, scope) = (outputs.clone(), scope.clone());
@@ -79,11 +84,12 @@ async fn outputs(workspace: WorkspaceId, version: &Version, scope: &Scope) -> Re
 }
 
 fn resolve(outputs: &Value, scope: &Scope) -> Result<Value, Failure> {
-    let unreadable = |_| Failure::new(Class::ValidationError, "outputs cannot be read");
+    let message = "the templates in the workflow's outputs cannot be parsed; correct them";
+    let unreadable = |_| Failure::new(Class::ValidationError, message);
     Ok(Template::parse(outputs).map_err(unreadable)?.resolve(scope)?)
 }
 
-/// Counts an end once it is stored.
+/// Counts an end in the metrics. Call this only after the end is stored.
 pub fn counted(outcome: execution::Status, class: Option<Class>) {
     ::metrics::counter!(metrics::RUNS_ENDED.name, "outcome" => outcome.name()).increment(1);
     if matches!(outcome, execution::Status::Failed | execution::Status::TimedOut) {

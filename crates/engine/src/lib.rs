@@ -1,23 +1,23 @@
 //! Carries out what the kernel orders: runs graphs, performs nodes, records what happened.
 //!
 //! Invariants
-//! - `Engine` is the one trait with two shipping implementations; whatever differs between them
-//!   lies behind it.
+//! - The trait `Engine` has two implementations that ship. It hides every difference between them.
 //! - Engines drive `kernel::orchestration` and have no rules of their own.
 //!
 //! Not here: SQL (`store`), claiming and the background loops (`server`).
 
 pub mod attempt;
+pub mod backoff;
 pub mod compute;
 pub mod embedded;
 pub mod ending;
-pub mod insist;
+pub mod gather;
+pub mod liveness;
 pub mod mask;
 #[cfg(feature = "mutants")]
 pub mod mutant;
 pub mod nodes;
 pub mod outbound;
-pub mod pulse;
 pub mod scope;
 pub mod signals;
 #[cfg(feature = "test-engine")]
@@ -31,53 +31,61 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use kernel::ids::{ExecutionId, ProcessId};
-use kernel::queue::Answer;
-use kernel::queue::explain::Stuck;
+use kernel::queue::StartOutcome;
+use kernel::queue::explain::RunProblem;
 use store::queue::claim::Begun;
 use store::run::End;
 
-/// What an engine knows of an execution.
+/// What an engine knows about an execution.
 #[derive(Clone, Debug)]
-pub enum Described {
+pub enum RunDescription {
     Unknown,
     Running {
-        /// It does not go on, and will not by itself: why.
-        stuck: Option<Stuck>,
+        /// Why the run is stuck and will not continue by itself.
+        stuck: Option<RunProblem>,
     },
-    /// It is over there.
+    /// The run has ended on the engine.
     Closed(End),
-    /// It was ended there from outside: a node of it may still be performed, for as long as `Engine::lingers` says.
-    Broken(End),
+    /// The run was ended on the engine by a person or program other than this service. One of its nodes may still be
+    /// running, for up to `Engine::max_linger`.
+    EndedExternally(End),
 }
 
-/// What runs executions once they hold a slot.
+/// Runs executions once they hold a slot.
 pub trait Engine: Send + Sync + 'static {
-    /// The name that executions note.
+    /// The engine's name, stored on each execution it runs.
     fn name(&self) -> &'static str;
 
-    /// How many more runs it can hold; admission claims no more. A full engine is busy, not unavailable.
+    /// How many more runs the engine can hold. Admission claims no more than this. A full engine is busy, not
+    /// unavailable.
     fn capacity(&self) -> usize;
 
-    /// The claimer is the runner: claim, begin and DISPATCHED may be one commit, and `adopt` takes the rest.
+    /// True if the claiming process also runs the execution. The item may then be claimed, begun and `DISPATCHED` in
+    /// one commit, and `adopt` receives the begun executions.
     fn begins_with_claim(&self) -> bool;
 
-    /// Runs executions that were begun together with their claim.
+    /// Runs executions that began in the same commit as their claim.
     fn adopt(&self, process: ProcessId, begun: Vec<Begun>);
 
-    /// Starts a claimed execution under its one id; a repeat is harmless in every state.
-    fn start(&self, process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, Answer>;
+    /// Reads what the start requests of these executions need, all at once. Only a hint: `start` reads what is missing.
+    fn prepare_starts(&self, _executions: Vec<ExecutionId>) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
 
-    /// Where its runs live (a cluster and a namespace), noted when a run begins. None if that is this
-    /// process: then there is nobody else to ask what became of a run.
-    fn place(&self) -> Option<String>;
+    /// Starts a claimed execution under its id. Calling it again is safe in every state.
+    fn start(&self, process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, StartOutcome>;
 
-    /// What does it know of this execution? Asked when a start was in doubt and then refused, and of
-    /// runs that should have ended.
-    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>>;
+    /// Where the engine's runs live (a cluster and a namespace), stored when a run begins. None if the runs live in
+    /// this process: then no other system knows their outcome.
+    fn location(&self) -> Option<String>;
 
-    /// Which runs from one id to another it holds open: one question for many, whose answer may be seconds old. None if
-    /// it cannot be asked so.
-    fn open(
+    /// Reports what the engine knows about this execution. Callers use it for runs that should have ended, and after
+    /// starts whose first answer was ambiguous and whose repeat was refused.
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<RunDescription, String>>;
+
+    /// The open runs between two ids, in one request. The result may be seconds old. None if the engine cannot list
+    /// runs.
+    fn open_runs(
         &self,
         _from: ExecutionId,
         _to: ExecutionId,
@@ -85,23 +93,24 @@ pub trait Engine: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// How long a node may still be performed of a run that was ended from outside.
-    fn lingers(&self) -> Duration {
+    /// How long a node may keep running after its run was ended from outside.
+    fn max_linger(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Is its work done? What is wrong if not, in words; an error if it cannot be reached.
-    fn look(&self) -> BoxFuture<'_, Result<Option<String>, String>> {
+    /// Checks that the engine makes progress. Returns a description of the problem, if there is one; an error if the
+    /// engine is unreachable.
+    fn check_health(&self) -> BoxFuture<'_, Result<Option<String>, String>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Tells a run that somebody wants it to end. A hint: the request is stored before.
+    /// Notifies a run that its cancellation was requested. Only a hint: the request is already stored.
     fn cancel(&self, execution: ExecutionId);
 
-    /// Tells a run that an answer came. A hint.
+    /// Notifies a run that an answer to one of its waits arrived. Only a hint.
     fn signal(&self, _execution: ExecutionId) {}
 
-    /// Tells a run that it was ended by force and is fenced off. A hint, like `cancel`.
+    /// Notifies a run that it was terminated and can no longer write. Only a hint, like `cancel`.
     fn terminate(&self, execution: ExecutionId) {
         self.cancel(execution);
     }

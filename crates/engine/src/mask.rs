@@ -1,16 +1,16 @@
-//! Takes secrets out of whatever is to be stored, shown or logged.
+//! Removes secrets from everything that is stored, shown or logged.
 //!
 //! Invariants
-//! - A secret is found raw, in base64 (both alphabets, with and without padding, and within a longer text), URL-encoded
-//!   (spaces as %20 or +), escaped as in JSON, and in hexadecimal, in any case of its letters; a long line of one that
-//!   has several, too. What overlaps is taken out as one.
-//! - It is also found behind escapes (`\u0041`, `\x41`, `%41`, HTML entities), in base64 and hexadecimal that is broken
-//!   into lines, in base64 of base64, and in base32. There the whole encoded text is taken out (`mask::decode`).
-//! - The work is bounded: a text is unescaped once, and decoded to a depth of `decode::DEPTH`.
-//! - A value of fewer than [`SHORTEST`] bytes is taken out only where it is the whole of a text.
-//! - What is looked for is wiped with the mask, and never shown.
+//! - A secret is found raw, URL-encoded (spaces as %20 or +), JSON-escaped, in hexadecimal and in base64. Base64 may
+//!   use either alphabet, with or without padding, inside a longer text. Upper and lower case do not matter. Long lines
+//!   of a multi-line secret are found too. Overlapping matches are masked as one.
+//! - A secret is also found behind escapes (`\u0041`, `\x41`, `%41`, HTML entities), in base64 and hexadecimal with
+//!   line breaks, in base64 of base64, and in base32. The whole encoded text is then masked (`mask::decode`).
+//! - The work is bounded: a text is unescaped once and decoded to a depth of `decode::DEPTH`.
+//! - A value shorter than [`SHORTEST`] bytes is masked only where it is the whole text.
+//! - The search patterns are wiped when the mask is dropped, and never shown.
 //!
-//! Not here: which texts are secret (`nodes`), secrets themselves (`vault`).
+//! Not here: which texts are secret (`nodes`), the secrets themselves (`vault`).
 
 mod decode;
 
@@ -25,25 +25,25 @@ use serde_json::{Map, Value};
 use url::form_urlencoded;
 use zeroize::Zeroizing;
 
-/// What stands in a secret's place.
+/// Replaces a secret.
 pub const MASKED: &str = "***";
-/// Shorter values would be found everywhere.
+/// Shorter values would match almost everywhere.
 pub const SHORTEST: usize = 4;
-/// Parts of a secret, its lines and what base64 makes of its middle, are looked for from this length.
+/// The minimum length of a part of a secret (one line, or the middle of its base64 form) that is searched for.
 const SHORTEST_PART: usize = 8;
 
 type Needle = Zeroizing<Vec<u8>>;
 
-/// Texts that must not get out.
+/// The texts to hide.
 #[derive(Default)]
 pub struct Mask {
-    /// Every form of every text, in lower case; none is shorter than `SHORTEST`.
+    /// Every form of every text, in lower case. None is shorter than `SHORTEST`.
     needles: Vec<Needle>,
-    /// Texts that are too short to be looked for within others.
+    /// Texts that are too short to search for inside other texts.
     short: Vec<Needle>,
 }
 
-/// How many, and no more.
+/// Shows the number of texts, and nothing else.
 impl fmt::Debug for Mask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Mask({})", self.needles.len() + self.short.len())
@@ -65,12 +65,12 @@ impl Mask {
         mask
     }
 
-    /// A text without its secrets; none if it has none.
+    /// A text with its secrets masked. None if it contains none.
     pub fn text(&self, text: &str) -> Option<String> {
         self.bytes(text.as_bytes()).map(|masked| String::from_utf8_lossy(&masked).into_owned())
     }
 
-    /// Bytes without their secrets; none if they have none.
+    /// Bytes with their secrets masked. None if they contain none.
     pub fn bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let lower = lower(bytes);
         if self.short.contains(&lower) {
@@ -81,7 +81,7 @@ impl Mask {
         if found.is_empty() {
             return None;
         }
-        let found = apart(found);
+        let found = merge_overlaps(found);
         let (mut masked, mut rest) = (Vec::new(), 0);
         for Range { start, end } in found {
             masked.extend_from_slice(&bytes[rest..start]);
@@ -92,7 +92,7 @@ impl Mask {
         Some(masked)
     }
 
-    /// Takes secrets out of every text, key and number of a value.
+    /// Masks secrets in every text, key and number of a value.
     pub fn value(&self, value: &mut Value) {
         match value {
             Value::Null | Value::Bool(_) => {}
@@ -117,19 +117,19 @@ impl Mask {
         }
     }
 
-    /// Is any of it in these bytes, the shortest included?
+    /// True if the bytes contain any of the secrets, even a short one.
     pub fn is_in(&self, bytes: &[u8]) -> bool {
         let bytes = lower(bytes);
         self.needles.iter().chain(&self.short).any(|needle| memmem::find(&bytes, needle).is_some())
     }
 
-    /// Where something is found as it stands.
+    /// The positions of secrets in unencoded text.
     fn found(&self, lower: &[u8]) -> Vec<Range<usize>> {
         let mut all: Vec<Range<usize>> = Vec::new();
         for needle in self.needles.iter().filter(|needle| needle.len() <= lower.len()) {
             let finder = memmem::Finder::new(needle.as_slice());
             let mut from = 0;
-            // One may begin within another of itself.
+            // A match may overlap another match of the same text.
             while let Some(at) = finder.find(&lower[from..]) {
                 all.push(from + at..from + at + needle.len());
                 from += at + 1;
@@ -138,7 +138,7 @@ impl Mask {
         all
     }
 
-    /// Adds where something is found behind escapes or in what can be decoded.
+    /// Adds the positions of secrets behind escapes and in encoded text.
     fn find_hidden(&self, bytes: &[u8], found: &mut Vec<Range<usize>>) {
         if self.needles.is_empty() {
             return;
@@ -153,8 +153,8 @@ impl Mask {
         }
     }
 
-    /// Is something found in what this run says, its line breaks aside, or in what it decodes to?
-    fn is_encoded_in(&self, run: &decode::Run, depth: usize) -> bool {
+    /// True if this run contains a secret, after removing line breaks or after decoding.
+    fn is_encoded_in(&self, run: &decode::EncodedRun, depth: usize) -> bool {
         if run.broken && self.is_within(&run.symbols) {
             return true;
         }
@@ -166,7 +166,7 @@ impl Mask {
         })
     }
 
-    /// Decoded bytes are looked through for longer forms only: in noise a short one is found by chance.
+    /// Searches decoded bytes for the longer forms only. A short form would match by chance in random bytes.
     fn is_within(&self, bytes: &[u8]) -> bool {
         let bytes = lower(bytes);
         let long = self.needles.iter().filter(|needle| needle.len() >= SHORTEST_PART);
@@ -174,24 +174,24 @@ impl Mask {
     }
 }
 
-/// The same places in order, those that touch as one.
-fn apart(mut all: Vec<Range<usize>>) -> Vec<Range<usize>> {
+/// Sorts the ranges and merges those that touch.
+fn merge_overlaps(mut all: Vec<Range<usize>>) -> Vec<Range<usize>> {
     all.sort_unstable_by_key(|range| range.start);
-    let mut apart: Vec<Range<usize>> = Vec::new();
+    let mut merged: Vec<Range<usize>> = Vec::new();
     for range in all {
-        match apart.last_mut() {
+        match merged.last_mut() {
             Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => apart.push(range),
+            _ => merged.push(range),
         }
     }
-    apart
+    merged
 }
 
 fn lower(bytes: &[u8]) -> Needle {
     Zeroizing::new(bytes.to_ascii_lowercase())
 }
 
-/// Every form in which a text may come back; hexadecimal digits and base64 are compared in any case.
+/// Reports every form in which a response may contain the text. Upper and lower case do not matter (see [`Mask`]).
 fn forms(text: &str, found: &mut impl FnMut(&str)) {
     let trimmed = text.trim();
     found(text);
@@ -220,25 +220,25 @@ fn forms(text: &str, found: &mut impl FnMut(&str)) {
     found(&Zeroizing::new(hexadecimal));
 }
 
-/// As a page shows it.
+/// The text as an HTML page shows it.
 fn html(text: &str, quote: &str) -> String {
     let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     escaped.replace('"', "&quot;").replace('\'', quote)
 }
 
-/// What base64 makes of a text that begins at this place of a group of three, whatever stands around it.
+/// Reports the base64 form of a text that is part of a longer text and starts at this offset in a group of three bytes.
 fn within_base64(text: &str, shift: usize, found: &mut impl FnMut(&str)) {
     let mut shifted = Zeroizing::new(vec![0; shift]);
     shifted.extend_from_slice(text.as_bytes());
     let encoded = Zeroizing::new(STANDARD_NO_PAD.encode(shifted.as_slice()));
-    // The digits that hold nothing of a neighbour: the first whole one, up to the last.
+    // Use only the digits that do not depend on the bytes before and after the text.
     let (start, end) = ((shift * 8).div_ceil(6), shifted.len() * 8 / 6);
     let Some(own) = encoded.get(start..end).filter(|own| own.len() >= SHORTEST_PART) else { return };
     found(own);
     found(&Zeroizing::new(own.replace('+', "-").replace('/', "_")));
 }
 
-/// Percent-encoded, but for letters, digits and these.
+/// Percent-encodes everything except letters, digits and the given characters.
 fn percent(text: &str, kept: &[u8]) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -250,7 +250,7 @@ fn percent(text: &str, kept: &[u8]) -> String {
     encoded
 }
 
-/// Within a JSON text: as short as may be, and with everything beyond ASCII escaped, slashes too or not.
+/// The text inside a JSON string: with minimal escapes; and with non-ASCII characters escaped, slashes escaped or not.
 fn json_forms(text: &str) -> [Zeroizing<String>; 3] {
     let quoted = Zeroizing::new(Value::String(text.to_owned()).to_string());
     let plain = Zeroizing::new(quoted[1..quoted.len() - 1].to_owned());
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn lines_numbers_keys_and_whatever_overlaps_are_taken_out() {
         assert_eq!(masked("x line two is long y"), "x *** y");
-        assert_eq!(masked("short"), "short", "a short line is no secret");
+        assert_eq!(masked("short"), "short", "a short line is not masked");
         let both = Mask::new(["abcd1234", "1234efgh"]);
         assert_eq!(both.text("<abcd1234efgh>"), Some("<***>".to_owned()));
         let mut value = json!({
@@ -365,16 +365,16 @@ mod tests {
             base32(secret.as_bytes()).to_ascii_lowercase(),
             base32(format!("user:{secret}").as_bytes()).trim_end_matches('=').to_owned(),
         ] {
-            let told = mask.text(&format!("before {form} after")).unwrap_or_default();
-            assert!(told.starts_with("before ***") && told.contains("***"), "{form}: {told}");
-            assert!(told.len() < 40, "nothing of it is left: {form}: {told}");
+            let observed = mask.text(&format!("before {form} after")).unwrap_or_default();
+            assert!(observed.starts_with("before ***") && observed.contains("***"), "{form}: {observed}");
+            assert!(observed.len() < 40, "no part of the encoded secret is left: {form}: {observed}");
         }
         for text in ["plain words\nover several\nlines", "%41%42 &amp; &lt; \\u0041", &STANDARD.encode([7u8; 99])] {
             assert_eq!(mask.text(text), None, "{text}");
         }
     }
 
-    /// As RFC 4648 has it.
+    /// Encodes bytes in base32, as in RFC 4648.
     fn base32(bytes: &[u8]) -> String {
         let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
         let digit = |five: &[u8]| {
@@ -393,7 +393,7 @@ mod tests {
         for pattern in ["A", "QUFB", "ME======", "\\u0041", "&#65;", "%25", "AAAA\n", "=A"] {
             assert_eq!(mask.text(&pattern.repeat((1 << 20) / pattern.len())), None, "{pattern}");
         }
-        // Generous: this is an unoptimised build on a shared machine; quadratic work would take hours.
+        // A generous limit for an unoptimized build on a shared machine. Quadratic work would take hours.
         assert!(started.elapsed().as_secs() < 120, "{:?}", started.elapsed());
     }
 
@@ -401,7 +401,7 @@ mod tests {
     fn a_short_value_is_taken_out_only_where_it_stands_alone() {
         assert_eq!(masked("pin"), "***");
         assert_eq!(masked("spinning"), "spinning");
-        assert!(mask().is_in(b"spinning"), "and is still known to be carried");
+        assert!(mask().is_in(b"spinning"), "but it is still detected");
         assert!(!mask().is_in(b"nothing of it"));
         assert_eq!(mask().text("nothing of it"), None);
         assert_eq!(Mask::new([""]).text(""), None);

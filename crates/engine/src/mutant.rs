@@ -1,25 +1,25 @@
-//! Rules of the embedded engine to break on purpose, to see whether the scenarios notice.
+//! Rules of the embedded engine that tests break on purpose, to check that the scenarios detect it.
 //!
 //! Invariants
-//! - None of it is in a release: the feature is turned on by tests alone.
+//! - Release builds contain none of this: only tests turn on the feature.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use kernel::run::node::Status;
 use store::run::NodeFact;
 
-use crate::nodes::Done;
+use crate::nodes::NodeOutput;
 
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mutant {
     None = 0,
-    /// Takes no branch.
+    /// Drops the labels of results, so that no branch is taken.
     ForgetsLabels,
-    /// Stores what is skipped as if it were canceled.
+    /// Stores skipped nodes as canceled.
     CancelsSkips,
-    /// Counts every attempt as the first.
+    /// Stores every attempt as the first.
     ForgetsAttempts,
 }
 
@@ -34,12 +34,12 @@ fn is(mutant: Mutant) -> bool {
     MUTANT.load(Ordering::SeqCst) == mutant as u8
 }
 
-/// What a broken rule makes of a node's result.
-pub(crate) fn done(done: Done) -> Done {
-    Done { took: done.took.filter(|_| !is(Mutant::ForgetsLabels)), ..done }
+/// Applies the broken rule to a node's result.
+pub(crate) fn output(output: NodeOutput) -> NodeOutput {
+    NodeOutput { label: output.label.filter(|_| !is(Mutant::ForgetsLabels)), ..output }
 }
 
-/// What a broken rule makes of what is stored.
+/// Applies the broken rule to a fact before it is stored.
 pub(crate) fn fact(fact: &mut NodeFact) {
     if is(Mutant::CancelsSkips) && fact.status == Status::Skipped {
         fact.status = Status::Canceled;

@@ -1,16 +1,23 @@
-//! Performing one node: the work behind each kind.
+//! Performs one node: the work behind each kind.
 //!
 //! Invariants
-//! - Light kinds only compute, at once and here; the others are futures that may be dropped at any
-//!   time, and dropping one stops its work.
-//! - A failure is classified where it happens and never re-wrapped. A panic is one, on every engine.
-//! - No secret is at hand when a node is made ready: what is stored as its input has none.
+//! - The light kinds only compute: their work is done while the node is prepared. The work of the other kinds is a
+//!   future. It may be dropped at any time, which stops the work.
+//! - A failure is classified where it happens and never wrapped again. A panic is a failure too, on every engine.
+//! - Preparing a node uses no secrets, so the input that is stored contains none.
+//!
+//! Each kind that computes or calls has a file of its own below, and one line in `work`.
 //!
 //! Not here: what a kind's configuration means (`kernel::kind`), retries (`kernel::run`).
 
 pub mod call;
+mod condition;
 mod emit_event;
+mod fail;
 mod http_request;
+mod log;
+mod switch;
+mod transform;
 
 use std::panic::AssertUnwindSafe;
 
@@ -18,11 +25,11 @@ use kernel::definition;
 use kernel::expression::{self, Scope};
 use kernel::ids::{Label, WorkspaceId};
 use kernel::kind::{self, Config};
-use kernel::run::failure::{Class, Failure};
+use kernel::run::failure::Failure;
 use serde_json::{Value, json};
 
 use crate::compute;
-use call::Make;
+use call::CallBuilder;
 use emit_event::EmitEvent;
 use http_request::HttpRequest;
 
@@ -30,118 +37,116 @@ pub use http_request::timeout;
 
 /// What a node produced.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Done {
+pub struct NodeOutput {
     pub output: Value,
-    pub took: Option<Label>,
-    /// The output is stored already, and this is what is looked at of it.
+    /// The branch that the node chose, if it branches.
+    pub label: Option<Label>,
+    /// True if the full output is already stored; `output` then holds only the part that later nodes read.
     pub stored: bool,
 }
 
-impl Done {
-    /// What a wait that is over produced.
-    pub fn waited() -> Done {
-        Done::plain(json!({}))
+impl NodeOutput {
+    /// The output of a delay that is over: an empty object.
+    pub fn of_wait() -> NodeOutput {
+        NodeOutput::new(json!({}))
     }
 
-    /// What a node that branched produced.
-    fn took(label: Label) -> Done {
-        Done { output: json!({ "branch": label.as_str() }), took: Some(label), stored: false }
+    /// The output of a node that chose a branch.
+    fn branch(label: Label) -> NodeOutput {
+        NodeOutput { output: json!({ "branch": label.as_str() }), label: Some(label), stored: false }
     }
 
-    /// What a node that does not branch produced.
-    pub fn plain(output: Value) -> Done {
-        Done { output, took: None, stored: false }
+    /// The output of a node that does not branch.
+    pub fn new(output: Value) -> NodeOutput {
+        NodeOutput { output, label: None, stored: false }
     }
 
-    /// What a loop produced, as far as it is looked at: all of it is stored.
-    pub fn gathered(output: Value) -> Done {
-        Done { output, took: None, stored: true }
+    /// The output of a loop, reduced to the parts that later nodes read. The full output is already stored.
+    pub fn already_stored(output: Value) -> NodeOutput {
+        NodeOutput { output, label: None, stored: true }
     }
 }
 
-/// What is left to do of a node that only computes: nothing, or the other kinds' own work.
+/// The work that remains after a node's input was resolved: none for light kinds (`Done`), else the kind's own work.
 #[derive(Debug)]
 pub enum Work {
-    Done(Done),
-    Call(Make),
+    Done(NodeOutput),
+    Call(CallBuilder),
     Delay(kind::delay::Config),
     Workflow(kind::workflow::Config),
     ForEach(kind::for_each::Config),
     Wait(kind::wait_for_event::Config),
     Task(kind::task::Config),
-    /// Nothing at all: the node's own condition does not hold.
+    /// The node is skipped, because its own condition (`if`) is false.
     Skip,
 }
 
-/// Makes a node ready: its input with every template resolved, and what is left to do. A panic is a failure of the
-/// node.
-pub fn ready(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), Failure> {
-    let made = std::panic::catch_unwind(AssertUnwindSafe(|| make_ready(spec, scope)));
-    made.unwrap_or_else(|_| Err(panicked(spec.key.as_str())))
+/// Prepares a node: resolves every template of its input and says what remains to be done. A panic becomes a failure of
+/// the node.
+pub fn prepare(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), Failure> {
+    let prepared = std::panic::catch_unwind(AssertUnwindSafe(|| resolve_and_prepare(spec, scope)));
+    prepared.unwrap_or_else(|_| Err(panicked(spec.key.as_str())))
 }
 
-/// What becomes of a node whose work panicked.
+/// The failure of a node whose configuration is for another kind.
+pub fn of_another_kind() -> Failure {
+    Failure::bug("the configuration is for another node kind")
+}
+
+/// The failure of a node whose work panicked.
 fn panicked(node: &str) -> Failure {
-    tracing::error!(node, "A node panicked");
+    tracing::error!(node, "Node failed: its code panicked");
     Failure::panicked()
 }
 
-fn make_ready(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), Failure> {
+fn resolve_and_prepare(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), Failure> {
     if !kind::may_start(spec, scope)? {
         return Ok((Value::Null, Work::Skip));
     }
     let input = kind::resolve(spec.kind, &spec.with, scope)?;
-    let work = work(kind::prepare(spec.kind, input.clone())?, scope)?;
+    let work = work(kind::prepare(spec.kind, &input)?, scope)?;
     Ok((input, work))
 }
 
-/// May [`ready`] take long for this node? Then it is computed apart (`compute`).
+/// True if [`prepare`] may take long for this node. It then runs on a separate thread (`compute`).
 pub fn may_take_long(spec: &definition::Node) -> bool {
-    spec.condition.as_deref().is_some_and(expression::may_take_long) || texts(&spec.with)
+    spec.condition.as_deref().is_some_and(expression::may_take_long) || has_long_expression(&spec.with)
 }
 
-/// Does a text in here hold an expression that may take long?
-pub(crate) fn texts(value: &Value) -> bool {
+/// True if a text inside the value holds an expression that may take long.
+pub(crate) fn has_long_expression(value: &Value) -> bool {
     match value {
         Value::String(text) => expression::may_take_long(text),
-        Value::Array(items) => items.iter().any(texts),
-        Value::Object(fields) => fields.values().any(texts),
+        Value::Array(items) => items.iter().any(has_long_expression),
+        Value::Object(fields) => fields.values().any(has_long_expression),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
-/// [`ready`], apart from the reactor's threads where it may take long.
-pub async fn ready_apart(
+/// Like [`prepare`], but on a separate thread if it may take long.
+pub async fn prepare_on_thread(
     workspace: WorkspaceId,
     spec: &definition::Node,
     scope: &Scope,
 ) -> Result<(Value, Work), Failure> {
     if !may_take_long(spec) {
-        return ready(spec, scope);
+        return prepare(spec, scope);
     }
     let (spec, scope) = (spec.clone(), scope.clone());
-    compute::run(workspace, move || ready(&spec, &scope)).await
+    compute::run(workspace, move || prepare(&spec, &scope)).await
 }
 
-/// Does what can be done at once, and says what cannot.
+/// Does the work that completes immediately, and returns the work that does not. Each kind has one line.
 pub fn work(config: Config, scope: &Scope) -> Result<Work, Failure> {
     Ok(match config {
-        Config::HttpRequest(config) => Work::Call(Make::new(|caller| HttpRequest::new(config, caller))),
-        Config::EmitEvent(config) => Work::Call(Make::new(|caller| EmitEvent::new(config, caller))),
+        Config::HttpRequest(config) => Work::Call(CallBuilder::new(|caller| HttpRequest::new(config, caller))),
+        Config::EmitEvent(config) => Work::Call(CallBuilder::new(|caller| EmitEvent::new(config, caller))),
         Config::Delay(config) => Work::Delay(config),
-        Config::Condition(config) => {
-            let took = kind::condition::decide(&config.expression, scope)?;
-            Work::Done(Done::took(took))
-        }
-        Config::Switch(config) => Work::Done(Done::took(config.decide(scope)?)),
-        Config::Transform(config) => Work::Done(Done::plain(config.value)),
-        Config::Log(config) => {
-            #[cfg(feature = "test-engine")]
-            panic_if_told(&config.message);
-            let output = json!({ "level": config.level, "message": config.message, "data": config.data });
-            Work::Done(Done::plain(output))
-        }
-        Config::Fail(config) => return Err(config.failure()),
+        Config::Condition(config) => Work::Done(condition::compute(&config, scope)?),
+        Config::Switch(config) => Work::Done(switch::compute(config, scope)?),
+        Config::Transform(config) => Work::Done(transform::compute(config)),
+        Config::Log(config) => Work::Done(log::compute(config)),
+        Config::Fail(config) => Work::Done(fail::compute(config)?),
         Config::Workflow(config) => Work::Workflow(config),
         Config::ForEach(config) => Work::ForEach(config),
         Config::WaitForEvent(config) => Work::Wait(config),
@@ -149,34 +154,16 @@ pub fn work(config: Config, scope: &Scope) -> Result<Work, Failure> {
     })
 }
 
-/// Whatever is told these words breaks off: what a test does to a node, and no release can.
+/// A node whose configuration contains this text panics. Only tests can use it; release builds do not contain it.
 #[cfg(feature = "test-engine")]
 pub const PANIC: &str = "forebay-test-panic";
 
 #[cfg(feature = "test-engine")]
-fn panic_if_told(words: &str) {
-    assert!(!words.contains(PANIC), "a test told this node to panic");
+fn panic_on_marker(text: &str) {
+    assert!(!text.contains(PANIC), "a test made this node panic");
 }
 
-/// The same result, or the failure that it cannot be stored.
-pub fn storable(done: Done) -> Result<Done, Failure> {
-    match is_storable(&done.output) {
-        true => Ok(done),
-        false => Err(Failure::new(Class::UnstorableOutput, "the output holds a NUL character, which cannot be stored")),
-    }
-}
-
-/// Can the database hold this value? A NUL in a text or a key cannot be stored as JSON.
-pub fn is_storable(value: &Value) -> bool {
-    match value {
-        Value::String(text) => !text.contains('\0'),
-        Value::Array(items) => items.iter().all(is_storable),
-        Value::Object(fields) => fields.iter().all(|(key, value)| !key.contains('\0') && is_storable(value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => true,
-    }
-}
-
-/// About how many bytes a value takes as text; enough to bound what is gathered.
+/// The approximate size of a value as text, in bytes. Good enough to bound collected outputs.
 pub fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 5,

@@ -1,9 +1,9 @@
 //! What a node's templates may see: the execution's input and what earlier nodes produced.
 //!
 //! Invariants
-//! - A scope is made from stored values only, so whoever performs a node, and however often, sees the same.
+//! - A scope is built from stored values only, so every attempt at a node sees the same values in any process.
 //!
-//! Not here: reading templates (`kernel::expression::template`), loading what is stored (`store::run`).
+//! Not here: parsing templates (`kernel::expression::template`), loading the stored values (`store::run`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use kernel::run::node;
 use serde_json::{Value, json};
 use store::queue::claim::Begun;
 
-use crate::versions::Version;
+use crate::versions::LoadedVersion;
 
-/// What is known of an execution before any of its nodes ended.
+/// What is known about an execution before any of its nodes has ended.
 #[derive(Debug)]
-pub struct Start<'a> {
+pub struct ExecutionStart<'a> {
     pub execution: ExecutionId,
     pub workspace: WorkspaceId,
     pub created_at: Timestamp,
@@ -31,9 +31,9 @@ pub struct Start<'a> {
     pub trigger: Value,
 }
 
-/// What a run's nodes see before any of them ended.
-pub fn scope(begun: &Begun, version: &Version) -> Scope {
-    at_start(Start {
+/// The scope of a run before any of its nodes has ended.
+pub fn scope(begun: &Begun, version: &LoadedVersion) -> Scope {
+    at_start(ExecutionStart {
         execution: begun.execution,
         workspace: begun.workspace,
         created_at: begun.created_at,
@@ -44,8 +44,8 @@ pub fn scope(begun: &Begun, version: &Version) -> Scope {
     })
 }
 
-/// The same, for whoever looks at an execution from outside.
-pub fn at_start(start: Start<'_>) -> Scope {
+/// The scope before any node has ended, for code that shows an execution without running it.
+pub fn at_start(start: ExecutionStart<'_>) -> Scope {
     Scope {
         inputs: Arc::new(start.input),
         nodes: BTreeMap::new(),
@@ -61,7 +61,7 @@ pub fn at_start(start: Start<'_>) -> Scope {
     }
 }
 
-/// A node that ended, as others see it.
+/// A node that has ended, as other nodes see it.
 pub fn seen(status: node::Status, output: Value, error: Option<&Failure>) -> NodeScope {
     let error = error.and_then(|error| serde_json::to_value(error).ok()).unwrap_or_default();
     NodeScope { status: status.name().to_owned(), output: Arc::new(output), error: Arc::new(error) }

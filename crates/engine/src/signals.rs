@@ -1,10 +1,10 @@
-//! Says what the table of signals lists.
+//! Logs the events that the kernel's table of signals lists.
 //!
-//! Not here: the table (`kernel::signals`), where it goes (`app`).
+//! Not here: the table (`kernel::signals`), where log lines go (`app`).
 
 use kernel::signals::{Event, Level};
 
-/// The level of an event, as the log knows it.
+/// The log level of an event.
 pub const fn level(event: &Event) -> tracing::Level {
     match event.level {
         Level::Error => tracing::Level::ERROR,
@@ -14,14 +14,14 @@ pub const fn level(event: &Event) -> tracing::Level {
     }
 }
 
-/// Logs an event of the table with its fields: `say!(events::AT_CAPACITY, workspace_id = %id, …)`.
-/// What fills the gap of a message comes behind a semicolon: `say!(events::PROCESSING; n, …)`.
+/// Logs an event of the table with its fields: `log_event!(events::AT_CAPACITY, workspace_id = %id, …)`.
+/// A value for the message's placeholder follows a semicolon: `log_event!(events::PROCESSING; n, …)`.
 #[macro_export]
-macro_rules! say {
+macro_rules! log_event {
     ($event:expr, $($fields:tt)*) => {
         ::tracing::event!($crate::signals::level(&$event), message = $event.message, $($fields)*)
     };
-    ($event:expr; $gap:expr, $($fields:tt)*) => {
-        ::tracing::event!($crate::signals::level(&$event), message = %$event.filled($gap), $($fields)*)
+    ($event:expr; $value:expr, $($fields:tt)*) => {
+        ::tracing::event!($crate::signals::level(&$event), message = %$event.message_with($value), $($fields)*)
     };
 }

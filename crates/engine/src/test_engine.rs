@@ -1,24 +1,24 @@
-//! A remote engine in a directory, which misbehaves on order: for tests and the chaos harness only.
+//! A fake remote engine that misbehaves on request. Its state is a directory. For tests and the chaos harness only.
 //!
 //!     mode          how starts are answered: see `Mode`; a reason may follow the word
-//!     where         the name of the place; "test" if there is no such file
-//!     idle          while it is there, no worker picks anything up
-//!     hold          while it is there, no run ends
-//!     runs/<id>     what is known of an execution: RUNNING, or how it ended
-//!     tasks/<id>    is to be performed; locked by the worker that does
-//!     cancels/<id>  is asked to end
-//!     log           one line for every answer to a start, every begin and every end
+//!     where         the name of the place; "test" if the file is missing
+//!     idle          while it exists, no worker accepts a task
+//!     hold          while it exists, no run ends
+//!     runs/<id>     the state of an execution: RUNNING, or how it ended
+//!     tasks/<id>    a task to perform; locked by the worker that performs it
+//!     cancels/<id>  a request to cancel
+//!     log           one line for every answer to a start request, every begin and every end
 //!
-//! Every process that is given the directory is a client and a worker of the same engine. A test
-//! breaks it by writing and removing files.
+//! Every process that gets the directory is a client and a worker of the same engine. A test makes the engine misbehave
+//! by creating and removing files.
 //!
 //! Invariants
-//! - It outlives its clients: what it accepted is known to all of them, and a task of a worker that
-//!   died is free for the next, because its lock went with the process.
+//! - The engine outlives its clients. All clients see what it accepted. A task whose worker died is free for the next
+//!   worker, because the lock on its file ended with the process.
 //! - A start is accepted once: the file of its run is created, never replaced.
-//! - It performs no nodes: a run begins, waits for `hold` to go, and completes.
+//! - The engine performs no nodes. A run begins, waits until `hold` is removed, and completes.
 //!
-//! Not here: what its answers lead to (`kernel::queue`, `kernel::queue::breaker`).
+//! Not here: the consequences of the engine's answers (`kernel::queue`, `kernel::queue::breaker`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -29,47 +29,47 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use kernel::execution;
 use kernel::ids::{ExecutionId, ProcessId};
-use kernel::queue::Answer;
+use kernel::queue::StartOutcome;
 use kernel::run::failure::{Class, Failure};
 use serde_json::json;
 use store::Store;
 use store::queue::claim::Begun;
-use store::run::{BeginAnswer, End, Ending};
+use store::run::{BeginOutcome, End, Ending};
 
-use crate::embedded::{Left, OnLeft};
-use crate::{Described, Engine};
+use crate::embedded::{OnRunExit, RunExit};
+use crate::{Engine, RunDescription};
 
-/// The name that executions note.
+/// The engine's name, stored on each execution it runs.
 pub const NAME: &str = "test";
 
-/// How often workers look for tasks, and held runs at what holds them.
+/// How often workers poll for tasks, and how often held runs check `hold`.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// How many more runs it can hold, unless it is told to be full.
+/// How many more runs the engine says it can hold, unless its mode is `full`.
 const ROOM: usize = 1_000;
 
 /// How starts are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Mode {
     Available,
-    /// Nothing can be started.
+    /// No execution can be started.
     Unavailable(String),
-    /// No item is acceptable.
+    /// Every item is refused.
     Refuses(String),
-    /// Starts it, and never answers.
+    /// Starts the execution and never answers.
     Slow,
-    /// Starts it, and the answer is lost.
+    /// Starts the execution, and the answer is lost.
     Ambiguous,
-    /// Starts it, and says that it cannot, as one does whose own storage answered too late.
+    /// Starts the execution and reports that it could not, like an engine whose own storage timed out.
     Hasty(String),
-    /// The request is lost.
+    /// The request is lost: the execution is not started, and the answer is ambiguous.
     Unsent,
-    /// Says that it started, and knows nothing of it afterwards.
+    /// Reports that the execution was started, but does not start it and does not know it afterwards.
     Lost,
-    /// It holds as many runs as it can.
+    /// The engine holds as many runs as it can.
     Full,
 }
 
-/// The engine as one process sees it. Cheap to clone.
+/// The engine as seen by one process. Cheap to clone.
 #[derive(Clone)]
 pub struct TestEngine {
     shared: Arc<Shared>,
@@ -78,7 +78,7 @@ pub struct TestEngine {
 struct Shared {
     directory: PathBuf,
     store: Store,
-    on_left: OnLeft,
+    on_run_exit: OnRunExit,
 }
 
 impl std::fmt::Debug for TestEngine {
@@ -88,12 +88,12 @@ impl std::fmt::Debug for TestEngine {
 }
 
 impl TestEngine {
-    /// A client and worker of the engine in this directory, which is made if it is not there.
-    pub fn open(directory: &Path, store: Store, on_left: OnLeft) -> io::Result<TestEngine> {
+    /// A client and worker of the engine in this directory. Creates the directory if it does not exist.
+    pub fn open(directory: &Path, store: Store, on_run_exit: OnRunExit) -> io::Result<TestEngine> {
         for part in ["runs", "tasks", "cancels"] {
             fs::create_dir_all(directory.join(part))?;
         }
-        let shared = Arc::new(Shared { directory: directory.to_owned(), store, on_left });
+        let shared = Arc::new(Shared { directory: directory.to_owned(), store, on_run_exit });
         tokio::spawn(work(Arc::downgrade(&shared)));
         Ok(TestEngine { shared })
     }
@@ -112,10 +112,10 @@ impl Engine for TestEngine {
         false
     }
 
-    /// Nothing begins with its claim, so there is nothing to adopt.
+    /// No execution begins in the commit of its claim, so there is nothing to adopt.
     fn adopt(&self, _process: ProcessId, _begun: Vec<Begun>) {}
 
-    fn start(&self, _process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, Answer> {
+    fn start(&self, _process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, StartOutcome> {
         Box::pin(async move {
             let mode = self.shared.mode();
             let answer = self.shared.answer(&mode, execution);
@@ -127,21 +127,21 @@ impl Engine for TestEngine {
         })
     }
 
-    fn place(&self) -> Option<String> {
-        Some(self.shared.place())
+    fn location(&self) -> Option<String> {
+        Some(self.shared.location())
     }
 
-    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>> {
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<RunDescription, String>> {
         Box::pin(async move {
             if let Mode::Unavailable(reason) = self.shared.mode() {
                 return Err(reason);
             }
             match fs::read_to_string(self.shared.file("runs", execution)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Described::Unknown),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(RunDescription::Unknown),
                 Err(error) => Err(error.to_string()),
                 Ok(text) => Ok(match execution::Status::parse(text.trim()) {
-                    Some(outcome) if outcome.is_terminal() => Described::Closed(end(outcome)),
-                    _ => Described::Running { stuck: None },
+                    Some(outcome) if outcome.is_terminal() => RunDescription::Closed(end(outcome)),
+                    _ => RunDescription::Running { stuck: None },
                 }),
             }
         })
@@ -149,7 +149,7 @@ impl Engine for TestEngine {
 
     fn cancel(&self, execution: ExecutionId) {
         if let Err(error) = File::create(self.shared.file("cancels", execution)) {
-            tracing::warn!(%execution, %error, "The test engine could not be told of a cancel");
+            tracing::warn!(%execution, %error, "The test engine failed to store a cancel request");
         }
     }
 }
@@ -163,13 +163,13 @@ impl Shared {
         self.directory.join(name).exists()
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         fs::read_to_string(self.directory.join("where")).map_or_else(|_| NAME.to_owned(), |name| name.trim().to_owned())
     }
 
     fn mode(&self) -> Mode {
         let text = fs::read_to_string(self.directory.join("mode")).unwrap_or_default();
-        let (word, reason) = text.trim().split_once(' ').unwrap_or((text.trim(), "the test engine was told so"));
+        let (word, reason) = text.trim().split_once(' ').unwrap_or((text.trim(), "the test engine's mode says so"));
         match word {
             "unavailable" => Mode::Unavailable(reason.to_owned()),
             "refuses" => Mode::Refuses(reason.to_owned()),
@@ -183,34 +183,34 @@ impl Shared {
         }
     }
 
-    fn answer(&self, mode: &Mode, execution: ExecutionId) -> Answer {
+    fn answer(&self, mode: &Mode, execution: ExecutionId) -> StartOutcome {
         match mode {
-            Mode::Unavailable(reason) => Answer::Unavailable(reason.clone()),
-            Mode::Refuses(reason) => Answer::Refused(reason.clone()),
+            Mode::Unavailable(reason) => StartOutcome::Unavailable(reason.clone()),
+            Mode::Refuses(reason) => StartOutcome::Refused(reason.clone()),
             Mode::Hasty(reason) => {
                 let _there = self.accept(execution);
-                Answer::Unavailable(reason.clone())
+                StartOutcome::Unavailable(reason.clone())
             }
-            Mode::Unsent => Answer::Ambiguous("the connection was lost".to_owned()),
-            Mode::Lost => Answer::Started,
+            Mode::Unsent => StartOutcome::Ambiguous("the connection was lost".to_owned()),
+            Mode::Lost => StartOutcome::Started,
             Mode::Available | Mode::Full | Mode::Slow => self.accept(execution),
             Mode::Ambiguous => match self.accept(execution) {
-                Answer::Unavailable(reason) => Answer::Unavailable(reason),
-                _ => Answer::Ambiguous("the connection was lost after sending".to_owned()),
+                StartOutcome::Unavailable(reason) => StartOutcome::Unavailable(reason),
+                _ => StartOutcome::Ambiguous("the connection was lost after sending".to_owned()),
             },
         }
     }
 
-    fn accept(&self, execution: ExecutionId) -> Answer {
+    fn accept(&self, execution: ExecutionId) -> StartOutcome {
         match self.try_accept(execution) {
-            Ok(true) => Answer::Started,
-            Ok(false) => Answer::AlreadyThere,
-            Err(error) => Answer::Unavailable(error.to_string()),
+            Ok(true) => StartOutcome::Started,
+            Ok(false) => StartOutcome::AlreadyStarted,
+            Err(error) => StartOutcome::Unavailable(error.to_string()),
         }
     }
 
-    /// The task first: a run that is known has one, whenever its client died. It is put in its place
-    /// locked, and stays so until the run is known: no worker is faster.
+    /// Creates the task before the run, so that every run has a task even if this process dies in between. The task is
+    /// locked until the run exists, so that no worker starts too early.
     fn try_accept(&self, execution: ExecutionId) -> io::Result<bool> {
         let run = self.file("runs", execution);
         if run.exists() {
@@ -237,7 +237,7 @@ impl Shared {
         }
     }
 
-    /// Tasks that nobody performs, now locked for this process.
+    /// Locks the tasks that no worker holds, and returns them.
     fn take_tasks(&self) -> io::Result<Vec<(ExecutionId, File)>> {
         if self.is_there("idle") {
             return Ok(Vec::new());
@@ -246,7 +246,7 @@ impl Shared {
         for entry in fs::read_dir(self.directory.join("tasks"))? {
             let entry = entry?;
             let Some(execution) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // One that vanished was performed meanwhile.
+            // If the file is gone, another worker has performed the task in the meantime.
             let Ok(task) = OpenOptions::new().write(true).open(entry.path()) else { continue };
             if task.try_lock().is_ok() && entry.path().exists() {
                 taken.push((execution, task));
@@ -255,24 +255,24 @@ impl Shared {
         Ok(taken)
     }
 
-    /// One task of a worker: begin, wait, complete. Trouble on the way leaves the task to be taken again.
+    /// Performs one task of a worker: begin, wait, complete. After an error the task is retried.
     async fn perform(&self, execution: ExecutionId, task: File) -> Result<(), store::Error> {
-        // The run is its own owner: whichever worker performs it may ask again.
+        // The owner is derived from the execution's id, so any worker that performs the run may repeat the request.
         let run = ProcessId(execution.0);
-        let place = self.place();
-        let answers = self.store.begin_at(&[execution], NAME, Some(&place), run).await?;
+        let location = self.location();
+        let answers = self.store.begin_on_engine(&[execution], NAME, Some(&location), run).await?;
         match answers.into_iter().next() {
-            Some((_, BeginAnswer::Granted(_))) => self.log(&format!("begin {execution}")),
-            // It is to be tried again when it has its slot.
-            Some((_, BeginAnswer::NotYet)) => return Ok(()),
-            Some((_, BeginAnswer::Ended | BeginAnswer::Gone)) | None => {
+            Some((_, BeginOutcome::Granted(_))) => self.log(&format!("begin {execution}")),
+            // The task is retried until the item holds its slot.
+            Some((_, BeginOutcome::NotYet)) => return Ok(()),
+            Some((_, BeginOutcome::Ended | BeginOutcome::Missing)) | None => {
                 self.close(execution, execution::Status::Canceled);
                 return Ok(());
             }
         }
         while self.is_there("hold") && !self.file("cancels", execution).exists() {
             if !self.file("tasks", execution).exists() {
-                // Its worker is dead, as far as anybody can tell.
+                // A test removed the task: its worker must look dead to the other clients.
                 return Ok(());
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -283,14 +283,14 @@ impl Shared {
         let ended = self.store.complete(&[ending], Some(execution::Status::Running), "engine").await?;
         for ended in ended {
             self.log(&format!("end {execution} {} applied={}", outcome.name(), ended.applied));
-            (self.on_left)(execution, Left::Ended { freed: ended.freed.then_some(ended.workspace) });
+            (self.on_run_exit)(execution, RunExit::Ended { freed: ended.freed.then_some(ended.workspace) });
         }
         self.close(execution, outcome);
         drop(task);
         Ok(())
     }
 
-    /// The first outcome stands: a task may be made twice, by two clients at once.
+    /// Stores how a run ended, and keeps an outcome that is already stored: two clients may perform the same run.
     fn close(&self, execution: ExecutionId, outcome: execution::Status) {
         let run = self.file("runs", execution);
         let known = fs::read_to_string(&run).ok().and_then(|text| execution::Status::parse(text.trim()));
@@ -304,17 +304,17 @@ impl Shared {
     }
 }
 
-/// Takes tasks up for as long as the engine is in use.
+/// Performs tasks for as long as the engine is in use.
 async fn work(shared: Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
         match shared.take_tasks() {
-            Err(error) => tracing::warn!(%error, "The test engine cannot read its tasks"),
+            Err(error) => tracing::warn!(%error, "The test engine failed to read its tasks"),
             Ok(tasks) => {
                 for (execution, task) in tasks {
                     let shared = Arc::clone(&shared);
                     tokio::spawn(async move {
                         if let Err(error) = shared.perform(execution, task).await {
-                            tracing::warn!(%execution, %error, "A run of the test engine is tried again");
+                            tracing::warn!(%execution, %error, "The test engine failed to perform a run; retrying");
                         }
                     });
                 }
@@ -330,6 +330,6 @@ fn end(outcome: execution::Status) -> End {
     End {
         outcome,
         output: (outcome == execution::Status::Completed).then(|| json!({ "engine": NAME })),
-        error: failed.then(|| Failure::new(Class::ExecutionError, "the test engine ended it so")),
+        error: failed.then(|| Failure::new(Class::ExecutionError, "a test ended the execution with this status")),
     }
 }

@@ -1,9 +1,9 @@
-//! Trace context between the store, the spans of this process and the wire.
+//! Passes trace context between the store, the spans of this process and the network.
 //!
 //! Invariants
-//! - Nothing here fails: where no spans are recorded, context is passed on as it came.
+//! - Nothing here fails. If spans are not recorded, the context is passed on unchanged.
 //!
-//! Not here: reading and writing it (`kernel::signals::trace`), recording and sending spans (`app`).
+//! Not here: parsing and formatting trace context (`kernel::signals::trace`), recording and sending spans (`app`).
 
 use kernel::signals::trace::TraceParent;
 use opentelemetry::Context;
@@ -11,18 +11,18 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// Puts a span that was not entered yet below a context from elsewhere.
+/// Makes a span the child of a trace context from outside this process. The span must not have been entered yet.
 pub fn put_below(span: &Span, parent: TraceParent) {
-    // Refused only where spans are not recorded at all.
+    // Fails only if spans are not recorded at all.
     let _unrecorded = span.set_parent(Context::new().with_remote_span_context(context(parent)));
 }
 
-/// Notes that a span has to do with another trace.
+/// Links a span to another trace.
 pub fn link(span: &Span, other: TraceParent) {
     span.add_link(context(other));
 }
 
-/// The context of a span, if spans are recorded.
+/// The trace context of a span. None if spans are not recorded.
 pub fn of(span: &Span) -> Option<TraceParent> {
     let context = span.context();
     let context = context.span().span_context().clone();

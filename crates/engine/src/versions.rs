@@ -1,10 +1,11 @@
-//! Graphs in memory: each version is read and checked once per process.
+//! Graphs in memory: a process reads a version from the store, checks it, and caches it.
 //!
 //! Invariants
-//! - Versions never change, so what is here is never stale; only the number kept is bounded.
+//! - Versions never change, so a cached version is never stale. Only the number of cached versions is bounded.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use kernel::definition::parse;
@@ -15,22 +16,23 @@ use kernel::expression::template::Survey;
 use kernel::expression::{Part, Path, Root, Scope, Segment};
 use kernel::ids::{NodeKey, VersionId};
 use kernel::kind;
+use lru::LruCache;
 use parking_lot::Mutex;
 use store::Store;
-use store::run::iteration::Looks;
+use store::run::iteration::OutputUse;
 
-/// How many versions are kept.
-const KEPT: usize = 1_000;
+/// How many versions are cached.
+const MAX_CACHED: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");
 
 /// A version, ready to run.
 #[derive(Debug)]
-pub struct Version {
+pub struct LoadedVersion {
     pub definition: Definition,
     pub plan: Arc<Plan>,
-    /// The nodes whose output or error something looks at; the others' need not be kept.
-    pub looked_at: BTreeSet<NodeKey>,
-    /// The nodes that ask how others ended, with `success()` or `failure()`.
-    asking: BTreeSet<NodeIx>,
+    /// The nodes whose output or error some expression reads. The outputs of other nodes need not be cached in memory.
+    pub read_nodes: BTreeSet<NodeKey>,
+    /// The nodes that call `success()` or `failure()`.
+    status_readers: BTreeSet<NodeIx>,
 }
 
 /// Why a version cannot be run.
@@ -44,22 +46,22 @@ pub enum Error {
     Store(#[from] store::Error),
 }
 
-/// The versions of one process.
-#[derive(Debug, Default)]
-pub struct Versions {
-    kept: Mutex<Kept>,
+/// The cached versions of one process.
+#[derive(Debug)]
+pub struct VersionCache {
+    cached: Mutex<LruCache<VersionId, Arc<LoadedVersion>>>,
 }
 
-#[derive(Debug, Default)]
-struct Kept {
-    by_id: BTreeMap<VersionId, Arc<Version>>,
-    oldest: VecDeque<VersionId>,
+impl Default for VersionCache {
+    fn default() -> VersionCache {
+        VersionCache { cached: Mutex::new(LruCache::new(MAX_CACHED)) }
+    }
 }
 
-impl Versions {
-    /// A version, from memory or from the store.
-    pub async fn get(&self, store: &Store, id: VersionId) -> Result<Arc<Version>, Error> {
-        if let Some(version) = self.kept.lock().by_id.get(&id) {
+impl VersionCache {
+    /// Returns a version from memory, or loads it from the store.
+    pub async fn get(&self, store: &Store, id: VersionId) -> Result<Arc<LoadedVersion>, Error> {
+        if let Some(version) = self.cached.lock().get(&id) {
             return Ok(Arc::clone(version));
         }
         let graph = store.graphs(&[id]).await?.pop().ok_or(Error::Missing(id))?.1;
@@ -67,57 +69,47 @@ impl Versions {
             let problems = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             Error::Invalid { id, problems }
         })?;
-        let (looked_at, asking) = (looked_at(&definition), asking(&definition));
-        let version = Arc::new(Version { definition, plan: Arc::new(plan), looked_at, asking });
-        let mut kept = self.kept.lock();
-        if kept.by_id.insert(id, Arc::clone(&version)).is_none() {
-            kept.oldest.push_back(id);
-        }
-        if kept.oldest.len() > KEPT
-            && let Some(oldest) = kept.oldest.pop_front()
-        {
-            kept.by_id.remove(&oldest);
-        }
+        let (read_nodes, status_readers) = (read_nodes(&definition), status_readers(&definition));
+        let version = Arc::new(LoadedVersion { definition, plan: Arc::new(plan), read_nodes, status_readers });
+        self.cached.lock().put(id, Arc::clone(&version));
         Ok(version)
     }
 }
 
-impl Version {
-    /// The nodes that this one looks at, in whatever way.
-    pub fn looked_at_by(&self, at: NodeIx) -> BTreeSet<NodeKey> {
+impl LoadedVersion {
+    /// All nodes that this node reads.
+    pub fn read_by(&self, at: NodeIx) -> BTreeSet<NodeKey> {
         let node = &self.definition.nodes[at];
-        let mut all = self.seen_by(&kind::references(node.kind, &node.with), Some(at));
-        all.extend(self.seen_by(&kind::condition_references(node), Some(at)));
-        all
+        kind::surveys(node).iter().flat_map(|survey| self.nodes_read(survey, Some(at))).collect()
     }
 
-    /// What of a loop's output anything looks at.
-    pub fn looks_at_loop(&self, key: &NodeKey) -> Looks {
-        if !self.looked_at.contains(key) {
-            return Looks::None;
+    /// Which parts of a loop's output any expression reads.
+    pub fn loop_parts_read(&self, key: &NodeKey) -> OutputUse {
+        if !self.read_nodes.contains(key) {
+            return OutputUse::None;
         }
-        let of_nodes = self.definition.nodes.iter();
-        let surveys =
-            of_nodes.flat_map(|node| [kind::references(node.kind, &node.with), kind::condition_references(node)]);
-        let mut surveys = surveys.chain([template::survey(&self.definition.outputs)]);
-        let looks_at_items = |(_, path): &(_, Path)| match path.root() {
+        let reads_items = |(_, path): &(_, Path)| match path.root() {
             Ok((Root::Node { key: named, part: Part::Output }, way)) if named == key.as_str() => {
                 !matches!(way.first(), Some(Segment::Field(field)) if field != "items")
             }
             _ => false,
         };
-        if surveys.any(|survey| survey.paths.iter().any(looks_at_items)) { Looks::All } else { Looks::Some }
+        if surveys(&self.definition).any(|survey| survey.paths.iter().any(reads_items)) {
+            OutputUse::All
+        } else {
+            OutputUse::Some
+        }
     }
 
-    /// The nodes that the outputs look at.
-    pub fn looked_at_by_outputs(&self) -> BTreeSet<NodeKey> {
-        self.seen_by(&template::survey(&self.definition.outputs), None)
+    /// The nodes that the workflow's outputs read.
+    pub fn read_by_outputs(&self) -> BTreeSet<NodeKey> {
+        self.nodes_read(&template::survey(&self.definition.outputs), None)
     }
 
-    /// A scope as this node sees it: `success()` and `failure()` ask of what comes before it, not of what else has
-    /// ended by now, so that their answer does not depend on who was faster.
+    /// The scope as this node sees it. `success()` and `failure()` consider only the nodes before it, so that their
+    /// result does not depend on timing.
     pub fn view<'s>(&self, at: NodeIx, scope: &'s Scope) -> Cow<'s, Scope> {
-        if !self.asking.contains(&at) {
+        if !self.status_readers.contains(&at) {
             return Cow::Borrowed(scope);
         }
         let before = self.before(at);
@@ -126,8 +118,9 @@ impl Version {
         Cow::Owned(view)
     }
 
-    /// What `success()` and `failure()` of a node look at; those of the outputs look at every node.
-    fn seen_by(&self, survey: &Survey, at: Option<NodeIx>) -> BTreeSet<NodeKey> {
+    /// The nodes that the expressions of a survey read. `success()` and `failure()` read every node before the node
+    /// `at`. In the workflow's outputs (`at` is `None`), they read every node.
+    fn nodes_read(&self, survey: &Survey, at: Option<NodeIx>) -> BTreeSet<NodeKey> {
         match (survey.statuses, at) {
             (false, _) => named(survey, |_| true),
             (true, Some(at)) => self.before(at),
@@ -140,22 +133,22 @@ impl Version {
     }
 }
 
-fn asking(definition: &Definition) -> BTreeSet<NodeIx> {
-    let asks =
-        |node: &Node| kind::references(node.kind, &node.with).statuses || kind::condition_references(node).statuses;
-    definition.nodes.iter().enumerate().filter(|(_, node)| asks(node)).map(|(at, _)| at).collect()
+fn status_readers(definition: &Definition) -> BTreeSet<NodeIx> {
+    let reads_statuses = |node: &Node| kind::surveys(node).iter().any(|survey| survey.statuses);
+    definition.nodes.iter().enumerate().filter(|(_, node)| reads_statuses(node)).map(|(at, _)| at).collect()
 }
 
-fn looked_at(definition: &Definition) -> BTreeSet<NodeKey> {
-    let surveys = definition
-        .nodes
-        .iter()
-        .flat_map(|node| [kind::references(node.kind, &node.with), kind::condition_references(node)]);
-    let surveys = surveys.chain([template::survey(&definition.outputs)]);
-    surveys.flat_map(|survey| named(&survey, |part| part != Part::Status)).collect()
+fn read_nodes(definition: &Definition) -> BTreeSet<NodeKey> {
+    surveys(definition).flat_map(|survey| named(&survey, |part| part != Part::Status)).collect()
 }
 
-/// The nodes of which a survey found such a part.
+/// Everything that the expressions of a definition read.
+fn surveys(definition: &Definition) -> impl Iterator<Item = Survey> + '_ {
+    let of_nodes = definition.nodes.iter().flat_map(kind::surveys);
+    of_nodes.chain([template::survey(&definition.outputs)])
+}
+
+/// The nodes of which some expression reads a part that `wanted` accepts.
 fn named(survey: &Survey, wanted: impl Fn(Part) -> bool) -> BTreeSet<NodeKey> {
     let node = |(_, path): &(_, Path)| match path.root() {
         Ok((Root::Node { key, part }, _)) if wanted(part) => NodeKey::new(key).ok(),

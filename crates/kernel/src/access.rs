@@ -1,9 +1,9 @@
-//! What a key may do: three scopes, and who may hand them on.
+//! What a key may do: three scopes, and which keys may grant them.
 //!
 //! Invariants
 //! - Scopes are independent: none includes another. A root key has all of them.
-//! - Nobody hands on more than they hold, and a key that is shown beside another never widens what that one may see.
-//! - A key that another key made works no longer than that one.
+//! - A key can grant only scopes that it has. A second key in a request never extends what the first key may see.
+//! - A key never outlives the key that created it.
 //!
 //! Not here: which request needs which scope (`server::http::access`), what keys look like (`store::access::key`).
 
@@ -13,36 +13,25 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::WorkspaceId;
+use crate::names::names;
+use crate::schedule::calendar;
 
-/// One kind of thing that a key may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// Look, and change nothing.
-    Read,
-    /// Start, cancel and repeat executions.
-    Run,
-    /// Change definitions, and make and revoke keys.
-    Manage,
+names! {
+    /// One permission of a key.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "lowercase")]
+    pub enum Scope {
+        /// Read, and change nothing.
+        Read = "read",
+        /// Start, cancel and rerun executions.
+        Run = "run",
+        /// Change definitions, and create and revoke keys.
+        Manage = "manage",
+    }
 }
 
 impl Scope {
-    pub const ALL: [Scope; 3] = [Scope::Read, Scope::Run, Scope::Manage];
-
-    /// The name as stored and shown.
-    pub fn name(self) -> &'static str {
-        match self {
-            Scope::Read => "read",
-            Scope::Run => "run",
-            Scope::Manage => "manage",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Scope> {
-        Scope::ALL.into_iter().find(|scope| scope.name() == text)
-    }
-
     fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -53,17 +42,17 @@ impl Scope {
 pub struct Scopes(u8);
 
 impl Scopes {
-    /// What a root key has.
+    /// All scopes. A root key has them.
     pub fn all() -> Scopes {
         Scope::ALL.into_iter().collect()
     }
 
-    pub fn allow(self, scope: Scope) -> bool {
+    pub fn allows(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }
 
-    /// May whoever holds these hand those on?
-    pub fn cover(self, others: Scopes) -> bool {
+    /// May a key with these scopes grant the scopes `others`?
+    pub fn covers(self, others: Scopes) -> bool {
         others.0 & !self.0 == 0
     }
 
@@ -71,9 +60,9 @@ impl Scopes {
         self.0 == 0
     }
 
-    /// The scopes, in their order.
+    /// The scopes, in the order of `Scope::ALL`.
     pub fn list(self) -> Vec<Scope> {
-        Scope::ALL.into_iter().filter(|scope| self.allow(*scope)).collect()
+        Scope::ALL.into_iter().filter(|scope| self.allows(*scope)).collect()
     }
 }
 
@@ -83,20 +72,30 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
-/// A key was to work longer than the key that makes it, which expires then.
+/// A new key would outlive the key that creates it, which expires at this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outlives(pub Timestamp);
+pub struct ExpiryTooLate(pub Timestamp);
 
-/// When a new key expires: as asked, and no later than the key that makes it. Both are none for never.
-pub fn child_expiry(maker: Option<Timestamp>, asked: Option<Timestamp>) -> Result<Option<Timestamp>, Outlives> {
+/// When a new key expires: at the requested time, or else when the key that creates it expires. None means never.
+pub fn child_expiry(maker: Option<Timestamp>, asked: Option<Timestamp>) -> Result<Option<Timestamp>, ExpiryTooLate> {
     match (maker, asked) {
-        (Some(maker), Some(asked)) if asked > maker => Err(Outlives(maker)),
+        (Some(maker), Some(asked)) if asked > maker => Err(ExpiryTooLate(maker)),
         (maker, asked) => Ok(asked.or(maker)),
     }
 }
 
-/// May a key be used in the place of another that it is shown beside? Both are known by their workspace, none for a
-/// root key.
+/// A key must expire in the future, at a time that can be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be in the future, before the year 9999")]
+pub struct InvalidExpiry;
+
+/// Checks when a new key expires.
+pub fn check_expiry(at: Timestamp, now: Timestamp) -> Result<(), InvalidExpiry> {
+    if at > now && calendar::check_at(at).is_ok() { Ok(()) } else { Err(InvalidExpiry) }
+}
+
+/// May the second key of a request (`shown`) decide what the request sees, instead of its first key (`own`)? Each
+/// argument is the workspace of the key; none for a root key.
 pub fn is_within(shown: Option<WorkspaceId>, own: Option<WorkspaceId>) -> bool {
     own.is_none() || shown == own
 }
@@ -105,7 +104,7 @@ pub fn is_within(shown: Option<WorkspaceId>, own: Option<WorkspaceId>) -> bool {
 mod tests {
     use super::*;
 
-    /// Every set there is.
+    /// All possible sets of scopes.
     fn sets() -> impl Iterator<Item = Scopes> {
         (0..8).map(Scopes)
     }
@@ -113,10 +112,10 @@ mod tests {
     #[test]
     fn a_set_covers_another_when_it_has_all_of_it_and_only_then() {
         for (holder, wanted) in sets().flat_map(|holder| sets().map(move |wanted| (holder, wanted))) {
-            let has_all = wanted.list().into_iter().all(|scope| holder.allow(scope));
-            assert_eq!(holder.cover(wanted), has_all, "{holder:?} {wanted:?}");
+            let has_all = wanted.list().into_iter().all(|scope| holder.allows(scope));
+            assert_eq!(holder.covers(wanted), has_all, "{holder:?} {wanted:?}");
         }
-        assert!(sets().all(|set| Scopes::all().cover(set)), "a root key may hand on anything");
+        assert!(sets().all(|set| Scopes::all().covers(set)), "a root key may grant every scope");
     }
 
     #[test]
@@ -128,10 +127,18 @@ mod tests {
             (Some(later), None, Ok(Some(later))),
             (Some(later), Some(sooner), Ok(Some(sooner))),
             (Some(later), Some(later), Ok(Some(later))),
-            (Some(sooner), Some(later), Err(Outlives(sooner))),
+            (Some(sooner), Some(later), Err(ExpiryTooLate(sooner))),
         ] {
             assert_eq!(child_expiry(maker, asked), expected, "{maker:?} {asked:?}");
         }
+    }
+
+    #[test]
+    fn a_key_expires_in_the_future_and_before_the_year_9999() {
+        let [now, soon] = [1, 2].map(|second| Timestamp::from_second(second).expect("a time"));
+        let [last, late] = ["9998-12-31T23:59:59Z", "9999-01-01T00:00:00Z"].map(|time| time.parse().expect("a time"));
+        let fine = [now, soon, last, late].map(|at| check_expiry(at, now).is_ok());
+        assert_eq!(fine, [false, true, true, false]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Changes as they are told to whoever follows them: what one is, who may see it, and in which order it comes.
+//! Changes as their subscribers receive them: what a change is, who may see it, and in which order changes arrive.
 //!
 //! Invariants
-//! - Default deny: a change of no workspace is a root key's alone, and every other one its workspace's.
-//! - A change is told as it was written, not as its row is when it is told.
+//! - Only root keys see a change without a workspace. Only root keys and keys of its workspace see any other change.
+//! - A subscriber receives the row as the change left it, even if the row has changed again since.
 //!
-//! Not here: reading the log (`store::feed`), handing changes out (`server::feed`), the sockets (`server::http`).
+//! Not here: reading the log (`store::feed`), distributing changes (`server::feed`), the sockets (`server::http`).
 
 pub mod cursor;
 
@@ -13,80 +13,53 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::ids::WorkspaceId;
-use cursor::Place;
+use crate::names::names;
+use cursor::Position;
 
-/// What changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topic {
-    /// An execution's status, and with it its ticket's.
-    Execution,
-    /// Nodes of an execution, which ones is for its reader to look.
-    Nodes,
-    /// A row of `workflow_queue_projection`.
-    Projection,
+names! {
+    /// What changed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Topic {
+        /// The status of an execution and of its queue item.
+        Execution = "execution",
+        /// Nodes of an execution. The change does not name them; its reader queries them.
+        Nodes = "nodes",
+        /// A row of `workflow_queue_projection`.
+        Job = "job",
+    }
 }
 
-/// How it changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    Insert,
-    Update,
-    Delete,
+names! {
+    /// How it changed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Op { Insert = "INSERT", Update = "UPDATE", Delete = "DELETE" }
 }
 
-/// One change: the log keeps those that one statement made in the same way as one entry.
+/// One change. The log keeps all changes of one statement as one entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    pub place: Place,
+    pub position: Position,
     pub at: Timestamp,
     pub topic: Topic,
     pub op: Op,
     pub id: Uuid,
-    /// None: no workspace's.
+    /// None: the change belongs to no workspace.
     pub workspace: Option<WorkspaceId>,
-    /// What an execution became.
+    /// The execution's new status.
     pub status: Option<String>,
-    /// A row of the projection, as the change left it.
+    /// The job's row after the change.
     pub record: Option<Value>,
-    /// The same, as it found it.
+    /// The job's row before the change.
     pub old: Option<Value>,
 }
 
-impl Topic {
-    pub fn name(self) -> &'static str {
-        match self {
-            Topic::Execution => "execution",
-            Topic::Nodes => "nodes",
-            Topic::Projection => "projection",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Topic> {
-        [Topic::Execution, Topic::Nodes, Topic::Projection].into_iter().find(|topic| topic.name() == text)
-    }
-}
-
-impl Op {
-    pub fn name(self) -> &'static str {
-        match self {
-            Op::Insert => "INSERT",
-            Op::Update => "UPDATE",
-            Op::Delete => "DELETE",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Op> {
-        [Op::Insert, Op::Update, Op::Delete].into_iter().find(|op| op.name() == text)
-    }
-}
-
 impl Change {
-    /// May a key see it? `key` is its workspace, none for a root key, which sees all.
-    pub fn is_seen_by(&self, key: Option<WorkspaceId>) -> bool {
+    /// May a key see this change? `key` is the workspace of the key; none for a root key, which sees everything.
+    pub fn is_visible_to(&self, key: Option<WorkspaceId>) -> bool {
         key.is_none() || self.workspace == key
     }
 
-    /// The row that filters are asked of: as it is now, or as it was before it went.
+    /// The row that a subscriber's filters check: the row after the change, or the old row if the change deleted it.
     pub fn row(&self) -> Option<&Value> {
         match self.op {
             Op::Delete => self.old.as_ref(),

@@ -1,11 +1,11 @@
-//! A workflow as its author wrote it, once read: nodes, edges, and what each node may do.
+//! A parsed workflow definition: its nodes, edges and settings.
 //!
 //! Invariants
-//! - What is here is well formed on its own; that the nodes hang together is `plan`'s to prove.
-//! - The serialized form of `Definition` is the stored, immutable graph of a version: fields are
-//!   only ever added, with a default.
+//! - Each node and each edge is valid by itself; `plan` checks that together they form a graph.
+//! - The serialized form of `Definition` is the stored, immutable graph of a version. So a field may only be added,
+//!   with a default.
 //!
-//! Not here: reading a document and naming its problems (`parse`), the graph's shape (`plan`).
+//! Not here: reading a document and reporting its problems (`parse`), checking the graph (`plan`).
 
 pub mod diff;
 pub(crate) mod fields;
@@ -21,45 +21,49 @@ use serde_json::Value;
 use crate::event::binding::Rule;
 use crate::ids::{Label, NodeKey};
 pub use crate::kind::Kind;
+use crate::names::names;
 use crate::run::failure::Policy;
 use crate::schedule;
-use crate::webhook::hook;
+use crate::trigger;
 
-/// How a kind is performed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// It only computes: repeating it after a crash is harmless, so an engine may perform it before
-    /// its start is stored. Embedded: at once, within the run. Temporal: in a local activity, several at a time.
-    Computes,
-    /// It calls out: its start is stored before anything is sent. Embedded: a task of its own. Temporal: an
-    /// activity, or a local one if its timeout is short.
-    Calls,
-    /// It waits for a time that is stored. Embedded: a timer, and nothing at all while the run is parked.
-    /// Temporal: a durable timer of the workflow.
-    Waits,
-    /// It asks somebody outside, and is over when the answer is stored. Embedded: nothing at all while the run is
-    /// parked. Temporal: the workflow waits for a signal, or for its time to be up.
-    Asks,
-    /// It makes another execution, and is over when that is. Embedded: a frame of the same run. Temporal: a child
-    /// workflow.
-    Spawns,
-    /// It performs one node for each item of a list (`each`).
-    Loops,
+names! {
+    /// How an engine performs nodes of a kind.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Manner {
+        /// It only computes. Repeating it after a crash is harmless, so an engine may perform it before the start of
+        /// the node is stored. Embedded: immediately, within the run. Temporal: in a local activity, several nodes at a
+        /// time.
+        Computes = "computes",
+        /// It calls another system. The start of the node is stored before anything is sent. Embedded: a task of its
+        /// own. Temporal: an activity, or a local activity if its timeout is short.
+        Calls = "calls",
+        /// It waits for a time that is stored. Embedded: a timer, which is dropped while the run is parked. Temporal: a
+        /// durable timer of the workflow.
+        Waits = "waits",
+        /// It waits for an answer from outside, and ends when the answer is stored. Embedded: needs no
+        /// process while the run is parked. Temporal: the workflow waits for a signal, or for the node's timeout.
+        WaitsForAnswer = "waits_for_answer",
+        /// It starts another execution, and ends when that execution ends. Embedded: a frame of the same run. Temporal:
+        /// a child workflow.
+        Spawns = "spawns",
+        /// It performs one node for each item of a list (`item_loop`).
+        Loops = "loops",
+    }
 }
 
-/// What a crash in the middle of a call means.
+/// What happens to a call that a crash interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
-    /// It is performed again, with the same token.
+    /// The call is made again, with the same idempotency key.
     #[default]
     AtLeastOnce,
-    /// It is never performed again: its end is UNKNOWN, and a person decides.
+    /// The call is not repeated: the node ends UNKNOWN, and a person decides.
     AtMostOnce,
 }
 
 impl Delivery {
-    /// Is it what goes without saying?
+    /// Is it the default?
     pub fn is_default(&self) -> bool {
         *self == Delivery::default()
     }
@@ -82,10 +86,10 @@ pub enum Join {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// What follows is skipped; the execution ends FAILED once everything else settled.
+    /// Its successors are skipped; the execution ends FAILED once everything else has settled.
     #[default]
     Fail,
-    /// Edges labelled `error` are taken; the execution is not failed by it.
+    /// Edges labelled `error` are taken, and the failure does not fail the execution.
     Continue,
 }
 
@@ -93,12 +97,12 @@ pub enum OnError {
 pub const ERROR_LABEL: &str = "error";
 
 /// One node of a graph.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     pub key: NodeKey,
     pub kind: Kind,
-    /// What the author says of it, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The author's description.
     pub description: Option<String>,
     /// The kind's configuration, templates unresolved.
     #[serde(default)]
@@ -106,84 +110,94 @@ pub struct Node {
     /// The join rule.
     #[serde(default)]
     pub when: Join,
-    /// An expression; unless it is true by the time the node could start, the node is skipped.
-    #[serde(default, rename = "if", skip_serializing_if = "Option::is_none")]
+    /// An expression. It is evaluated when the node could start; if it is not true, the node is skipped.
+    #[serde(rename = "if")]
     pub condition: Option<String>,
     #[serde(default)]
     pub on_error: OnError,
     pub retry: Policy,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Delivery::is_default")]
     pub delivery: Delivery,
 }
 
-/// An order between two nodes, of one branch if it has a label.
+impl Node {
+    /// A node of this kind with nothing configured.
+    pub fn new(key: NodeKey, kind: Kind) -> Node {
+        Node {
+            key,
+            kind,
+            description: None,
+            with: Value::Null,
+            when: Join::default(),
+            condition: None,
+            on_error: OnError::default(),
+            retry: kind.retry(),
+            timeout_ms: None,
+            delivery: Delivery::default(),
+        }
+    }
+}
+
+/// An edge between two nodes. An edge with a label belongs to the branch of that name.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
     pub from: NodeKey,
     pub to: NodeKey,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Label>,
 }
 
-/// A graph, with what holds for all of it.
+/// A graph, with the settings of the whole workflow.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Definition {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     pub nodes: Vec<Node>,
     pub edges: Vec<Edge>,
-    /// What the execution answers with, templates unresolved.
+    /// The output of the execution, templates unresolved.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub outputs: Value,
     /// How long an execution may run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// What a start must bring, as its author declared it.
+    /// The declared inputs of a start.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub inputs: Value,
-    /// Whether a start may bring inputs that are not declared; it may if this is not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether a start may have inputs that are not declared; true if absent.
     pub additional_inputs: Option<bool>,
-    /// Constants, for expressions to name.
+    /// Constants for expressions.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub vars: Value,
     /// How many executions of this definition may run at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
     /// How many executions of this definition with the same concurrency key may run at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_concurrency: Option<u32>,
-    /// How often the engine may refuse the start before the queue item is given up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The engine may refuse the start this often before the queue item is marked FAILED.
     pub max_attempts: Option<u32>,
-    /// What starts it by itself.
-    #[serde(default, skip_serializing_if = "On::is_empty")]
-    pub on: On,
+    /// The events, requests and schedules that start the workflow.
+    #[serde(default, skip_serializing_if = "Starts::is_empty")]
+    pub on: Starts,
 }
 
-/// What starts a definition by itself, once it is published.
+/// The events, requests and schedules that start a published definition.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct On {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+pub struct Starts {
     pub event: Option<Rule>,
-    /// A POST to the definition's own secret address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub webhook: Option<hook::Rule>,
+    /// A POST to the secret address of the definition, its trigger.
+    pub http: Option<trigger::Rule>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedule: Vec<schedule::Rule>,
 }
 
-impl On {
+impl Starts {
     fn is_empty(&self) -> bool {
-        *self == On::default()
+        *self == Starts::default()
     }
 }
 
-/// Bounds of one graph; every one is refused with its number.
+/// Limits of one graph; every error names the limit.
 pub const MAX_NODES: usize = 2_000;
 pub const MAX_EDGES: usize = 10_000;
 /// How deep a document may nest.

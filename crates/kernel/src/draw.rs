@@ -1,12 +1,12 @@
-//! A graph as a picture: one layout, and five ways to write it down.
+//! Drawings of graphs: one layout, five output formats.
 //!
-//!     definition + plan (+ how an execution's nodes stand) ──▶ Drawing ──▶ JSON, SVG, mermaid, DOT, text
+//!     definition + plan (+ node states of an execution) ──▶ Drawing ──▶ JSON, SVG, mermaid, DOT, text
 //!
 //! Invariants
-//! - Every form comes from the same `Drawing`: the same nodes in the same order, the same layers, the same words.
-//! - Where boxes and lines go depends on the graph alone, so a run changes no place.
-//! - A status is never told by colour alone: its word and a sign stand beside it.
-//! - Texts may be hostile. Each form escapes all of them, and none lets a control character through.
+//! - Every format is made from the same `Drawing`: the same nodes in the same order, the same layers, the same words.
+//! - The layout depends only on the graph, so the progress of a run does not move anything.
+//! - A status is never shown by colour alone: its name and a symbol are shown too.
+//! - Texts may be hostile. Each format escapes all of them and removes control characters.
 //!
 //! Not here: which statuses an execution has (the store), who may see them (the server).
 
@@ -24,6 +24,7 @@ use crate::definition::plan::Plan;
 use crate::definition::{Definition, Join};
 use crate::ids::{Label, NodeKey};
 use crate::kind;
+use crate::names::names;
 use crate::run::node::{self, Status};
 use layout::{BOX, Link, lay_out};
 
@@ -32,51 +33,33 @@ pub use mermaid::mermaid;
 pub use svg::{STYLE_HASH, svg};
 pub use text::{Page, text};
 
-/// How a drawing is written down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = GraphFormat))]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    Json,
-    Svg,
-    Mermaid,
-    Dot,
-    Text,
+names! {
+    /// The output format of a drawing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = GraphFormat))]
+    #[serde(rename_all = "lowercase")]
+    pub enum Format { Json = "json", Svg = "svg", Mermaid = "mermaid", Dot = "dot", Text = "text" }
 }
 
-impl Format {
-    pub const ALL: [Format; 5] = [Format::Json, Format::Svg, Format::Mermaid, Format::Dot, Format::Text];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Format::Json => "json",
-            Format::Svg => "svg",
-            Format::Mermaid => "mermaid",
-            Format::Dot => "dot",
-            Format::Text => "text",
-        }
-    }
-}
-
-/// How far a node is.
+/// The state of a node in an execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct NodeState {
     pub status: Status,
     pub attempt: u32,
-    /// The branch it took.
+    /// The branch that the node took.
     pub took: Option<Label>,
 }
 
-/// How the nodes of an execution stand; those that are missing have not begun.
-pub type Standings = BTreeMap<NodeKey, Standing>;
+/// The states of the nodes of an execution; a missing node has not begun.
+pub type NodeStates = BTreeMap<NodeKey, NodeState>;
 
-/// A graph that was laid out.
+/// A graph with its layout.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Graph))]
 #[serde(rename_all = "camelCase")]
 pub struct Drawing {
-    /// What the workflow is called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The name of the workflow.
     pub name: Option<String>,
     pub width: i32,
     pub height: i32,
@@ -86,6 +69,7 @@ pub struct Drawing {
 }
 
 /// A node's box.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = GraphNode))]
 #[serde(rename_all = "camelCase")]
@@ -93,7 +77,6 @@ pub struct Node {
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub key: NodeKey,
     pub kind: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The branches that a node of its kind may take.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -102,9 +85,9 @@ pub struct Node {
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub when: Join,
     /// Its own condition.
-    #[serde(default, rename = "if", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "if")]
     pub condition: Option<String>,
-    /// 0 is the uppermost.
+    /// The layer, from 0 at the top.
     pub layer: usize,
     /// Its left side.
     pub x: i32,
@@ -112,18 +95,16 @@ pub struct Node {
     pub y: i32,
     pub width: i32,
     pub height: i32,
-    /// In the drawing of an execution.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Its status, in the drawing of an execution.
     pub status: Option<Status>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     /// The branch it took.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub took: Option<Label>,
 }
 
-/// An edge's line, downwards.
+/// The line of an edge, from top to bottom.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = GraphEdge))]
 #[serde(rename_all = "camelCase")]
@@ -132,20 +113,17 @@ pub struct Edge {
     pub from: NodeKey,
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub to: NodeKey,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub label: Option<Label>,
     /// The middle of its label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_at: Option<Point>,
     /// From the lower side of one box to the upper side of the other.
     pub points: Vec<Point>,
-    /// Whether the execution went along it; absent until that is decided.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether the execution took it; absent until that is decided.
     pub taken: Option<bool>,
 }
 
-/// A place; `y` grows downwards.
+/// A point; `y` grows downwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = GraphPoint))]
 pub struct Point {
@@ -154,8 +132,8 @@ pub struct Point {
 }
 
 impl Drawing {
-    /// Lays a graph out, with how an execution's nodes stand if it is one's.
-    pub fn new(definition: &Definition, plan: &Plan, standings: Option<&Standings>) -> Drawing {
+    /// Lays out a graph, with the node states if it is the graph of an execution.
+    pub fn new(definition: &Definition, plan: &Plan, standings: Option<&NodeStates>) -> Drawing {
         let layout = lay_out(plan.nodes().len(), &links(definition, plan), plan.order());
         let mut drawn: Vec<(usize, i32, Node)> = Vec::with_capacity(layout.nodes.len());
         for (node, (layer, corner)) in definition.nodes.iter().zip(&layout.nodes) {
@@ -197,7 +175,7 @@ impl Drawing {
         }
     }
 
-    /// In one of the forms; text as it suits a page that is read anywhere.
+    /// Renders the drawing in a format; text is rendered for a page of fixed width without colours.
     pub fn render(&self, format: Format) -> String {
         match format {
             Format::Json => serde_json::to_string(self).unwrap_or_default(),
@@ -208,7 +186,7 @@ impl Drawing {
         }
     }
 
-    /// The edges that lead to each node, in their author's order.
+    /// The edges that lead to each node, in the order in which the author wrote them.
     fn incoming(&self) -> BTreeMap<&NodeKey, Vec<&Edge>> {
         let mut incoming: BTreeMap<&NodeKey, Vec<&Edge>> = BTreeMap::new();
         for edge in &self.edges {
@@ -219,7 +197,7 @@ impl Drawing {
 }
 
 impl Node {
-    /// Everything about it that a picture may have no room for.
+    /// The full description of the node, for titles.
     fn words(&self) -> String {
         let mut words = vec![self.kind.clone()];
         words.extend(self.status.map(|status| status.name().to_owned()));
@@ -235,14 +213,14 @@ impl Node {
         !self.branches.is_empty()
     }
 
-    /// Its status with the attempt, if that says something.
+    /// The node's status, with the number of the attempt if it is not the first.
     fn standing(&self) -> Option<String> {
         let attempt = self.attempt.filter(|attempt| *attempt > 1).map(|attempt| format!(" ×{attempt}"));
         self.status.map(|status| format!("{}{}", status.name(), attempt.unwrap_or_default()))
     }
 }
 
-/// A join rule that is not the usual one.
+/// The join rule, if it is not the default.
 fn rule(join: Join) -> Option<&'static str> {
     match join {
         Join::AllSuccess => None,
@@ -251,7 +229,7 @@ fn rule(join: Join) -> Option<&'static str> {
     }
 }
 
-/// The longest label that is drawn whole, and how wide a character of one is.
+/// The longest label that is drawn in full, and the width of a character in it.
 const LABEL_CHARS: usize = 24;
 const LABEL_CHAR_WIDTH: i32 = 7;
 
@@ -264,16 +242,16 @@ fn links(definition: &Definition, plan: &Plan) -> Vec<Link> {
     definition.edges.iter().filter_map(link).collect()
 }
 
-/// The ends of the nodes that have settled.
-fn ends<'a>(definition: &'a Definition, standings: Option<&Standings>) -> BTreeMap<&'a NodeKey, node::End> {
+/// How each node ended, for the nodes that have ended.
+fn ends<'a>(definition: &'a Definition, standings: Option<&NodeStates>) -> BTreeMap<&'a NodeKey, node::NodeEnd> {
     let end = |node: &'a crate::definition::Node| {
         let standing = standings?.get(&node.key)?;
-        Some((&node.key, node::End::stored(standing.status, standing.took.clone(), node.on_error)?))
+        Some((&node.key, node::NodeEnd::stored(standing.status, standing.took.clone(), node.on_error)?))
     };
     definition.nodes.iter().filter_map(end).collect()
 }
 
-/// A text of so many characters at most.
+/// A text, cut to a number of characters.
 fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
@@ -281,7 +259,7 @@ fn short(text: &str, most: usize) -> String {
     }
 }
 
-/// One line without control characters, those that turn the direction of text, and those that no XML may hold.
+/// Replaces with spaces: control characters, characters that change the text direction, and those that XML forbids.
 fn plain(text: &str) -> String {
     let is_odd = |c: char| {
         c.is_control()
@@ -291,7 +269,7 @@ fn plain(text: &str) -> String {
     text.chars().map(|c| if is_odd(c) { ' ' } else { c }).collect()
 }
 
-/// How a status looks where there are no style sheets: sign, sign in ASCII, fill, line, dashed.
+/// The look of a status without a style sheet: symbol, ASCII symbol, fill, line, dashed.
 struct Look {
     sign: char,
     ascii: char,

@@ -1,9 +1,10 @@
-//! Events that happened in a product.
+//! Domain events: their fields, and how their ids are derived.
 //!
 //! Invariants
-//! - An id that follows from a node is the same after every crash: its event is appended once.
+//! - The event id of a node is derived from the execution, the node and the iteration. It is the same after every
+//!   crash, so the event is appended once.
 //!
-//! Not here: which events make a job and what runs it (`binding`), the life of that job (`crate::job`).
+//! Not here: which events create a job and what the job starts (`binding`), the life of the job (`crate::job`).
 
 pub mod binding;
 
@@ -13,9 +14,9 @@ use uuid::Uuid;
 
 use crate::ids::{ExecutionId, NodeKey};
 
-/// An event, as bindings and workflows see it.
+/// An event with the fields that bindings and workflows can use.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Event {
+pub struct DomainEvent {
     pub id: Uuid,
     pub kind: String,
     pub data: Value,
@@ -26,8 +27,8 @@ pub struct Event {
     pub created_at: Timestamp,
 }
 
-impl Event {
-    /// What `trigger.event` and `inputs.event` are.
+impl DomainEvent {
+    /// The value of `trigger.event` and `inputs.event` in expressions.
     pub fn scope(&self) -> Value {
         json!({
             "id": self.id,
@@ -42,15 +43,15 @@ impl Event {
     }
 }
 
-/// The seed of the id of the event that a node emits: the same whoever performs the node, and however often. The store
-/// makes the id of it.
+/// The seed of the id of the event that a node emits. Every attempt, in every process, has the same seed. The store
+/// derives the event id from it.
 pub fn id_of(execution: ExecutionId, node: &NodeKey, iteration: u32) -> Uuid {
     Uuid::new_v5(&execution.0, format!("{node}/{iteration}").as_bytes())
 }
 
-/// The seed of the id of an event of a request with an idempotency key, by its place in it.
-pub fn id_by_key(workspace: Option<Uuid>, key: &str, place: usize) -> Uuid {
-    Uuid::new_v5(&workspace.unwrap_or(Uuid::nil()), format!("{key}/{place}").as_bytes())
+/// The seed of the id of an event in a request with an idempotency key. `index` is the event's position in the request.
+pub fn id_by_key(workspace: Option<Uuid>, key: &str, index: usize) -> Uuid {
+    Uuid::new_v5(&workspace.unwrap_or(Uuid::nil()), format!("{key}/{index}").as_bytes())
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Integers of JSON that 64 bits do not hold: found before a reader rounds them.
+//! Finds integers in JSON that do not fit into 64 bits, before a parser rounds them.
 //!
-//!     a text that we may refuse ────beyond──▶ where the first one is, for an error
-//!     a text that we must take ─────read───▶ a value in which each is text with its digits
+//!     JSON that may be refused ─────beyond──▶ the pointer of the first such integer, for an error
+//!     JSON that must be accepted ────read───▶ a value in which each such integer is text with its digits
 //!
-//! The JSON reader takes an integer of more than 64 bits for the nearest double, so that `12345678901234567890123`
-//! would become another number without a word.
+//! The JSON parser rounds an integer of more than 64 bits to the nearest double. So `12345678901234567890123` would
+//! silently become another number.
 //!
 //! Invariants
-//! - Found is whatever is written without a point and an exponent and fits neither i64 nor u64.
-//! - One pass over the bytes, no recursion; nothing is copied unless one is found.
+//! - An integer is a number without point and exponent. It is found if it fits neither into `i64` nor into `u64`.
+//! - The search is one pass over the bytes, without recursion. It copies nothing unless it finds such an integer.
 //!
-//! Not here: numbers of YAML (`source::scalar`) and of expressions (`expression::syntax`).
+//! Not here: numbers in YAML (`definition::source::scalar`) and in expressions (`expression::syntax`).
 
 use std::borrow::Cow;
 
@@ -19,19 +19,18 @@ use serde_json::Value;
 use crate::definition::fields::child;
 use crate::definition::parse::MAX_POINTER_LEN;
 
-/// The most digits that always fit.
+/// An integer of at most this many digits always fits into 64 bits.
 const SAFE_DIGITS: usize = 18;
 
-/// What is wrong with such an integer, and what to do.
-pub const MESSAGE: &str = "is an integer that 64 bits do not hold: send it as text";
+/// The error message for an integer that does not fit into 64 bits.
+pub const MESSAGE: &str = "is an integer that does not fit into 64 bits: send it as text";
 
-/// The pointer of the first integer of a JSON text that 64 bits do not hold. The text must be JSON.
+/// The pointer of the first integer in a JSON text that does not fit into 64 bits. The text must be JSON.
 pub fn beyond(json: &[u8]) -> Option<String> {
     Integers { json, at: 0 }.next().map(|(start, _)| pointer(json, start))
 }
 
-/// Reads JSON from somebody who cannot be asked to write it in another way: an integer that 64 bits do not hold is
-/// text.
+/// Reads JSON from a sender that cannot change it: an integer that does not fit into 64 bits becomes text.
 pub fn read(json: &[u8]) -> Result<Value, serde_json::Error> {
     let value = serde_json::from_slice(json)?;
     match quote(json) {
@@ -40,8 +39,8 @@ pub fn read(json: &[u8]) -> Result<Value, serde_json::Error> {
     }
 }
 
-/// Reads JSON as a database stores it, where a double without a fraction is written as an integer: it stays a number if
-/// it is the one that the double is written as.
+/// Reads JSON that the database stored. The database writes a large double without a fraction as an integer. Such an
+/// integer stays a number; any other integer that does not fit into 64 bits becomes text.
 pub fn read_stored(json: &[u8]) -> Result<Value, serde_json::Error> {
     match quote_those(json, |digits| !is_double(digits)) {
         Cow::Borrowed(json) => serde_json::from_slice(json),
@@ -49,12 +48,12 @@ pub fn read_stored(json: &[u8]) -> Result<Value, serde_json::Error> {
     }
 }
 
-/// The same JSON with quotes around each integer that 64 bits do not hold. The text must be JSON.
+/// The same JSON with quotes around each integer that does not fit into 64 bits. The text must be JSON.
 pub fn quote(json: &[u8]) -> Cow<'_, [u8]> {
     quote_those(json, |_| true)
 }
 
-/// The same JSON with quotes around those of its integers that `which` picks.
+/// The same JSON with quotes around each integer beyond 64 bits for which `which` returns true.
 fn quote_those(json: &[u8], which: impl Fn(&[u8]) -> bool) -> Cow<'_, [u8]> {
     let mut quoted: Vec<u8> = Vec::new();
     let mut from = 0;
@@ -72,13 +71,13 @@ fn quote_those(json: &[u8], which: impl Fn(&[u8]) -> bool) -> Cow<'_, [u8]> {
     Cow::Owned(quoted)
 }
 
-/// Is there a double whose shortest way to be written is this?
+/// Are these digits the shortest text of a double? Then the database wrote a double, not an exact integer.
 fn is_double(digits: &[u8]) -> bool {
     let text = std::str::from_utf8(digits).unwrap_or_default();
     text.parse::<f64>().is_ok_and(|double| format!("{double}") == text)
 }
 
-/// Goes over the integers that 64 bits do not hold: from where to where each is written.
+/// Iterates over the integers that do not fit into 64 bits, as byte ranges.
 struct Integers<'j> {
     json: &'j [u8],
     at: usize,
@@ -107,7 +106,7 @@ impl Iterator for Integers<'_> {
     }
 }
 
-/// Is this number an integer that 64 bits do not hold?
+/// Is this number an integer that does not fit into 64 bits?
 pub(crate) fn is_beyond(number: &[u8]) -> bool {
     let digits = number.strip_prefix(b"-").unwrap_or(number);
     if digits.len() <= SAFE_DIGITS || !digits.iter().all(u8::is_ascii_digit) {
@@ -117,7 +116,7 @@ pub(crate) fn is_beyond(number: &[u8]) -> bool {
     text.parse::<i64>().is_err() && text.parse::<u64>().is_err()
 }
 
-/// Where the string that begins here ends.
+/// The position after the JSON string that begins at `start`.
 fn string_end(json: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(byte) = json.get(at) {
@@ -130,7 +129,7 @@ fn string_end(json: &[u8], start: usize) -> usize {
     json.len()
 }
 
-/// The pointer of what is written at a place of a JSON text.
+/// The JSON pointer of the value at a byte position of a JSON text.
 fn pointer(json: &[u8], place: usize) -> String {
     let mut way: Vec<Step<'_>> = Vec::new();
     let (mut at, mut text) = (0, &json[..0]);
@@ -165,9 +164,9 @@ fn pointer(json: &[u8], place: usize) -> String {
     pointer.chars().take(MAX_POINTER_LEN).collect()
 }
 
-/// How a value is reached from the one around it.
+/// One step of a JSON pointer: a field of an object, or an item of a list.
 enum Step<'j> {
-    /// The name as it is written, quotes and all.
+    /// The field's name as it is written, with its quotes.
     Name(&'j [u8]),
     Item(usize),
 }
@@ -212,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        /// What we store as a double comes back as one, however the database writes it.
+        /// A stored double is read as the same double, also if the database writes it as an integer.
         #[test]
         fn a_stored_double_stays_one(double in prop::num::f64::NORMAL) {
             let written = format!("{double}");

@@ -1,16 +1,17 @@
-//! Expressions: what stands between `${{` and `}}`, and in a condition.
+//! Expressions: the text between `${{` and `}}`, and conditions.
 //!
 //!     text ──syntax──▶ the parser's tree ──convert──▶ Expression, at publishing
 //!     Expression ──eval(scope, budget)──▶ value, at run time
 //!
-//! The syntax is CEL's; the values are JSON's. `docs/expressions.md` is the language as users see it.
+//! The syntax is that of CEL (Common Expression Language), and the values are JSON. `docs/reference/expressions.md`
+//! describes the language for users.
 //!
 //! Invariants
-//! - Evaluation is deterministic and bounded by its budget; it clones nothing large.
-//! - A missing field is null, and so is whatever is selected from null. An unknown root or function is no expression.
-//! - An error names types and paths, never values: a value may be a secret.
+//! - Evaluation is deterministic, and limited by a budget. It does not copy large values.
+//! - A missing field is null, and a field of null is null. An unknown root or function is a parse error.
+//! - An error contains types and paths, never values, because a value may be a secret.
 //!
-//! Not here: expressions inside other text (`template`), whether a node that is named exists (`parse`).
+//! Not here: expressions inside other text (`template`), checking that a named node exists (`parse`).
 
 mod ast;
 mod budget;
@@ -47,12 +48,12 @@ use crate::run::node;
 #[derive(Clone, PartialEq)]
 pub struct Expression {
     source: Arc<str>,
-    root: ast::Node,
+    root: ast::ExpressionNode,
     paths: Vec<Path>,
     statuses: bool,
 }
 
-/// What a template may see of one node.
+/// The parts of a node that a template may use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeScope {
     /// The wire name, such as `COMPLETED`.
@@ -61,22 +62,22 @@ pub struct NodeScope {
     pub error: Arc<Value>,
 }
 
-/// All that a template may see. Large values are shared, so building one is cheap.
+/// Everything that a template may use. Large values are shared, so building a scope is cheap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
     pub inputs: Arc<Value>,
-    /// Settled nodes; one that is not here reads as null.
+    /// The settled nodes. A node that is not in the map has the value null.
     pub nodes: BTreeMap<NodeKey, NodeScope>,
     pub trigger: Arc<Value>,
     pub vars: Arc<Value>,
     pub execution: Value,
     pub workspace: Value,
-    /// Nothing where secrets stay hidden.
+    /// `None` if secrets must stay hidden.
     pub secrets: Option<Arc<Secrets>>,
-    /// The item that a loop is at, and its place; null outside one.
+    /// The current item of a loop, and its index; null outside a loop.
     pub item: Arc<Value>,
     pub index: Value,
-    /// The event that a wait is asked about; null elsewhere.
+    /// The event that the `match` of a WAIT_FOR_EVENT checks; null elsewhere.
     pub event: Arc<Value>,
 }
 
@@ -96,17 +97,18 @@ impl Expression {
         })
     }
 
-    /// The text it was read from, without the space around it.
+    /// The source text, without surrounding spaces.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Every path it looks at, in order.
+    /// Every path that the expression uses, in order.
     pub fn references(&self) -> Vec<&Path> {
         self.paths.iter().collect()
     }
 
-    /// The names of the secrets that it mentions; those of callbacks are made by [`crate::access::secret::callback`].
+    /// The names of the secrets that the expression mentions. [`crate::access::secret::callback`] defines the names of
+    /// callbacks.
     pub fn secrets(&self) -> BTreeSet<String> {
         let secret = |path| match Path::root(path) {
             Ok((Root::Secret { name }, _)) => Some(name.to_owned()),
@@ -116,13 +118,13 @@ impl Expression {
         self.paths.iter().filter_map(secret).collect()
     }
 
-    /// Does it mention a secret, or a callback, whose address is one?
+    /// Does the expression mention a secret or a callback? The URL of a callback is a secret too.
     pub fn mentions_secrets(&self) -> bool {
         self.paths.iter().any(|path| path.root == "secrets" || path.root == "callbacks")
     }
 
-    /// Does it ask how nodes ended, with `success()` or `failure()`?
-    pub fn looks_at_statuses(&self) -> bool {
+    /// Does the expression use the status of nodes, with `success()` or `failure()`?
+    pub fn uses_statuses(&self) -> bool {
         self.statuses
     }
 
@@ -131,12 +133,12 @@ impl Expression {
         function::names()
     }
 
-    /// Its value.
+    /// The value of the expression.
     pub fn eval(&self, scope: &Scope) -> Result<Value, EvalError> {
         self.eval_within(scope, &mut Budget::default())
     }
 
-    /// [`Expression::eval`] with a budget of the caller's.
+    /// The same as [`Expression::eval`], with the caller's budget.
     pub fn eval_within(&self, scope: &Scope, budget: &mut Budget) -> Result<Value, EvalError> {
         let value = self.view_within(scope, budget)?;
         if meter::weigh(&value, MAX_RESULT_BYTES).is_none() {
@@ -145,22 +147,22 @@ impl Expression {
         Ok(value.into_owned())
     }
 
-    /// Its value as a condition; see [`truthy`].
+    /// The value of the expression as a condition; see [`truthy`].
     pub fn test(&self, scope: &Scope) -> Result<bool, EvalError> {
         truthy(self.view(scope)?.as_ref()).map_err(|cause| self.at(0, cause))
     }
 
-    /// Its value without a copy, so that a caller can weigh it before it takes it.
+    /// The value of the expression, borrowed if possible, so that a caller can check its size before copying it.
     pub fn view<'s>(&'s self, scope: &'s Scope) -> Result<Cow<'s, Value>, EvalError> {
         self.view_within(scope, &mut Budget::default())
     }
 
-    /// [`Expression::view`] with a budget of the caller's.
+    /// The same as [`Expression::view`], with the caller's budget.
     pub fn view_within<'s>(&'s self, scope: &'s Scope, budget: &mut Budget) -> Result<Cow<'s, Value>, EvalError> {
         self.reveal(scope, scope.secrets.as_deref(), budget)
     }
 
-    /// Its value with these secrets, whatever the scope has.
+    /// The value of the expression with these secrets instead of those of the scope.
     pub(crate) fn reveal<'s>(
         &'s self,
         scope: &'s Scope,
@@ -176,7 +178,7 @@ impl Expression {
     }
 }
 
-/// The tree says no more than the text does.
+/// Shows only the source text, because the tree contains the same information.
 impl fmt::Debug for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Expression").field(&self.source).finish()
@@ -189,11 +191,11 @@ impl Scope {
     }
 }
 
-/// What makes an expression look at something many times over: loops, and patterns.
+/// Functions that may read their argument many times: loops and patterns.
 const REPEATING: [&str; 6] = ["matches", "map", "filter", "all", "exists", "exists_one"];
 
-/// May a text hold an expression whose evaluation takes more than a moment? One without loops and patterns takes time
-/// in proportion to its own length and to the bytes that it may make, which are few.
+/// May a text contain an expression that takes long to evaluate? Without loops and patterns, the time is proportional
+/// to the length of the expression and the bytes of its result, which are limited.
 pub fn may_take_long(text: &str) -> bool {
     let calls = |word: &&str| {
         let mut after = text.match_indices(*word).map(|(at, _)| text[at + word.len()..].trim_start());
@@ -202,7 +204,7 @@ pub fn may_take_long(text: &str) -> bool {
     REPEATING.iter().any(calls)
 }
 
-/// The truth of a condition's result: only `true` is true, null is false, all else is an error.
+/// Whether a condition is true: only `true` is true, null is false, any other value is an error.
 pub fn truthy(value: &Value) -> Result<bool, EvalError> {
     match value {
         Value::Bool(truth) => Ok(*truth),
@@ -211,7 +213,7 @@ pub fn truthy(value: &Value) -> Result<bool, EvalError> {
     }
 }
 
-/// What a value is, in words that fit behind "must be text, not".
+/// The type of a value, in words that fit after "must be text, not".
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -223,7 +225,7 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Are two values equal, as `==` says? Those of different types are different, never an error.
+/// Are two values equal, as for `==`? Values of different types are not equal; that is not an error.
 pub(crate) fn is_same(left: &Value, right: &Value) -> Result<bool, EvalError> {
     operator::same(left, right, &mut Budget::default())
 }
@@ -332,12 +334,12 @@ mod tests {
                 0.9223372036854775808  =>  0.9223372036854776
                 18446744073709551615u  =>  18446744073709551615
                 18446744073709551615  =>  18446744073709551615
-                18446744073709551616  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 0)
-                18446744073709551616u  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 0)
+                18446744073709551616  =>  refused: the number does not fit into 64 bits (at offset 0)
+                18446744073709551616u  =>  refused: the number does not fit into 64 bits (at offset 0)
                 0xFFFFFFFFFFFFFFFFu  =>  18446744073709551615
-                0xFFFFFFFFFFFFFFFF  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 0)
+                0xFFFFFFFFFFFFFFFF  =>  refused: the number does not fit into 64 bits (at offset 0)
                 -9223372036854775808  =>  -9223372036854775808
-                -9223372036854775809  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 1)
+                -9223372036854775809  =>  refused: the number does not fit into 64 bits (at offset 1)
                 5 - 9223372036854775808  =>  -9223372036854775803
                 inputs.n-9223372036854775808  =>  -9223372036854775803
                 inputs.n * -9223372036854775808  =>  failed: *: the result is too large for a number
@@ -348,13 +350,13 @@ mod tests {
                 -9223372036854775807 - 2  =>  failed: -: the result is too large for a number
                 4294967296 * 4294967296  =>  failed: *: the result is too large for a number
                 sum([18446744073709551615, 1])  =>  failed: +: the result is too large for a number
-                int('18446744073709551616')  =>  failed: int: the text is not a whole number that 64 bits hold
+                int('18446744073709551616')  =>  failed: int: the text is not a whole number of at most 64 bits
                 int(1e20)  =>  failed: int: the number is too large
                 round(1e20)  =>  failed: round: the number is too large
                 parseJson('[18446744073709551615, 18446744073709551616, 1e2]')  =>  [18446744073709551615,"18446744073709551616",100.0]
                 parseJson('{18446744073709551616: 1}')  =>  failed: parseJson: the text is not JSON
                 parseJson('18446744073709551616') + 1  =>  failed: + does not work on text and a number
-                {'a': 1, 'a': 2}  =>  failed: the object is given one of its keys twice
+                {'a': 1, 'a': 2}  =>  failed: a key of the object is given twice
                 {'a': 1, 'b': 2}['a']  =>  1
             "#]],
         );
@@ -400,24 +402,24 @@ mod tests {
                 trigger.kind  =>  "manual"
                 execution.id  =>  "e1"
                 workspace.id  =>  "w1"
-                nodes.fetch.output.body.total  =>  failed: nodes.fetch.output.body.total: cannot take field total of text
-                inputs.list.length  =>  failed: inputs.list.length: cannot take field length of a list
-                inputs[0]  =>  failed: inputs[0]: cannot take item 0 of an object
-                nodes.fetch.status.x  =>  failed: nodes.fetch.status.x: cannot take field x of text
+                nodes.fetch.output.body.total  =>  failed: nodes.fetch.output.body.total: cannot read field total of text
+                inputs.list.length  =>  failed: inputs.list.length: cannot read field length of a list
+                inputs[0]  =>  failed: inputs[0]: cannot read item 0 of an object
+                nodes.fetch.status.x  =>  failed: nodes.fetch.status.x: cannot read field x of text
             "#]],
         );
     }
 
     #[test]
-    fn roots_that_may_not_be_looked_at_are_told_apart() {
+    fn roots_that_may_not_be_read_are_named_in_the_error() {
         check(
             &["secrets.token", "item", "env.HOME", "nodes", "nodes[0]", "nodes.fetch", "nodes.fetch.outputs"],
             expect![[r#"
                 secrets.token  =>  failed: secrets cannot be used here
                 item  =>  null
                 env.HOME  =>  refused: unknown root env: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 0)
-                nodes  =>  refused: name a node and what of it to take, such as nodes.fetch.output (at offset 0)
-                nodes[0]  =>  refused: name a node and what of it to take, such as nodes.fetch.output (at offset 0)
+                nodes  =>  refused: name a node and one of its parts, such as nodes.fetch.output (at offset 0)
+                nodes[0]  =>  refused: name a node and one of its parts, such as nodes.fetch.output (at offset 0)
                 nodes.fetch  =>  refused: nodes.fetch must be followed by output, status or error (at offset 0)
                 nodes.fetch.outputs  =>  refused: nodes.fetch must be followed by output, status or error (at offset 0)
             "#]],
@@ -529,7 +531,7 @@ mod tests {
                 inputs.a-b  =>  refused: - means minus here: write inputs["a-b"] (at offset 8)
                 nodes.a-b.output  =>  refused: - means minus here: write nodes["a-b"] (at offset 7)
                 inputs-a  =>  refused: unknown root a: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 7)
-                inputs.true  =>  refused: true is a word of the language: write ["true"] for a field (at offset 7)
+                inputs.true  =>  refused: true is a reserved word: write ["true"] for a field (at offset 7)
                 inputs.a ||  inputs.b  =>  false
                 inputs.a + 1  =>  failed: + does not work on null and a number
                 (inputs.a)  =>  null
@@ -541,17 +543,17 @@ mod tests {
                 inputs.a = 1  =>  refused: expected an operator or the end, found =: to compare, write == (at offset 9)
                 inputs[-1]  =>  failed: [ ] does not work on a position below 0 or between items
                 inputs[0  =>  refused: expected ], found the end (at offset 8)
-                inputs[99999999999999999999]  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 7)
+                inputs[99999999999999999999]  =>  refused: the number does not fit into 64 bits (at offset 7)
                 'open  =>  refused: the text is never closed: add ' (at offset 0)
                 '\x'  =>  refused: unknown escape: use \\ \" \' \n \r \t or \u0041 (at offset 0)
                 '\u0000'  =>  refused: text cannot hold a NUL character (at offset 0)
                 '\ud800'  =>  refused: invalid unicode code point (at offset 0)
                 007  =>  7
                 1u  =>  1
-                18446744073709551616  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 0)
+                18446744073709551616  =>  refused: the number does not fit into 64 bits (at offset 0)
                 1e999  =>  refused: the number is too large (at offset 0)
                 inputs.é  =>  refused: unexpected character (at offset 7)
-                in  =>  refused: in is a word of the language: write ["in"] for a field (at offset 0)
+                in  =>  refused: in is a reserved word: write ["in"] for a field (at offset 0)
             "#]],
         );
     }
@@ -587,19 +589,19 @@ mod tests {
                 lowercase('A')  =>  refused: unknown function lowercase: use one of size, lower, upper, trim, split, join, replace, contains, startsWith, endsWith, substring, matches, string, int, double, bool, json, parseJson, base64, urlEncode (at offset 0)
                 'a'.substring()  =>  refused: substring takes 2 to 3 arguments, not 1 (at offset 13)
                 coalesce()  =>  refused: coalesce takes at least 1 arguments, not 0 (at offset 0)
-                now()  =>  refused: there is no clock here: use execution.created_at (at offset 0)
+                now()  =>  refused: expressions have no clock: use execution.created_at (at offset 0)
                 inputs.list.map(x)  =>  refused: map is written list.map(x, x.name) or list.map(x, x.ok, x.name) (at offset 15)
-                inputs.list.map(1, x)  =>  refused: a loop first names its item, such as x (at offset 16)
+                inputs.list.map(1, x)  =>  refused: the first argument of a loop must be a name for the item, such as x (at offset 16)
                 has(inputs)  =>  refused: has is written has(inputs.field) (at offset 4)
                 inputs.list.all(x, y)  =>  refused: unknown root y: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 19)
-                nodes[inputs.name].output  =>  refused: name a node and what of it to take, such as nodes.fetch.output (at offset 0)
+                nodes[inputs.name].output  =>  refused: name a node and one of its parts, such as nodes.fetch.output (at offset 0)
                 nodes.fetch[inputs.name]  =>  refused: nodes.fetch must be followed by output, status or error (at offset 0)
                 secrets  =>  refused: name one secret, such as secrets.api_key (at offset 0)
                 secrets[inputs.name]  =>  refused: name one secret, such as secrets.api_key (at offset 0)
                 secrets.a.b  =>  refused: name one secret, such as secrets.api_key (at offset 0)
-                b'x'  =>  refused: bytes do not exist here: leave out the b (at offset 0)
-                inputs.a?.b  =>  refused: ?. is not needed: what is missing is null (at offset 11)
-                a.b{c: 1}  =>  refused: typed objects do not exist here: leave out the name (at offset 1)
+                b'x'  =>  refused: bytes are not supported: leave out the b (at offset 0)
+                inputs.a?.b  =>  refused: ?. is not needed: a missing field is null (at offset 11)
+                a.b{c: 1}  =>  refused: an object has no type here: remove the name before the brace (at offset 1)
                 {'a' 1}  =>  refused: expected :, found 1 (at offset 5)
                 f(1,)  =>  refused: expected a value or a path such as inputs.order_id or nodes.fetch.output, found ) (at offset 4)
             "#]],
@@ -662,19 +664,19 @@ mod tests {
             {1: 2}  =>  failed at 1: the key of an object must be text, not a number
             1 in 2  =>  failed at 2: in does not work on a number and a number
             size(1)  =>  failed at 0: size needs text, a list or an object, not a number
-            int('x')  =>  failed at 0: int: the text is not a whole number that 64 bits hold
+            int('x')  =>  failed at 0: int: the text is not a whole number of at most 64 bits
             int(true)  =>  failed at 0: int needs a number or text, not a boolean
             parseJson('{')  =>  failed at 0: parseJson: the text is not JSON
             'a'.matches('(')  =>  failed at 11: matches: the pattern cannot be read
-            sort([1, 'a'])  =>  failed at 0: sort needs a list of numbers, or one of texts, not text
+            sort([1, 'a'])  =>  failed at 0: sort needs a list of numbers, or a list of texts, not text
             inputs.none.map(x, x)  =>  failed at 15: map needs a list or an object, not null
             inputs.list[-1]  =>  failed at 11: [ ] does not work on a position below 0 or between items
             [1][true]  =>  failed at 3: [ ] does not work on a boolean
             inputs.n ? 1 : 2  =>  failed at 6: a condition must be true or false, not a number
             sum(['a'])  =>  failed at 0: sum needs a list of numbers, not text
-            formatDate('x', '%Y')  =>  failed at 0: formatDate: the text is not such a date
+            formatDate('x', '%Y')  =>  failed at 0: formatDate: the text is not a date in the expected format
             'a'.replace('', 'b')  =>  failed at 11: replace: the text to find is empty
-            min(1, 'a')  =>  failed at 0: min needs numbers, or texts, of one kind, not text
+            min(1, 'a')  =>  failed at 0: min needs only numbers, or only texts, not text
             'abc'.substring(-1)  =>  failed at 15: substring: a position is a whole number from 0
         "#]]
         .assert_eq(&seen);
@@ -688,7 +690,7 @@ mod tests {
             scope.nodes.insert(key, NodeScope { status: status.to_owned(), ..NodeScope::default() });
             let seen = ["success()", "failure()", "always()"].map(|source| {
                 let expression = Expression::parse(source).expect("readable");
-                assert_eq!(expression.looks_at_statuses(), source != "always()");
+                assert_eq!(expression.uses_statuses(), source != "always()");
                 expression.test(&scope).expect("a truth")
             });
             assert_eq!(seen, expected, "{status}");
@@ -757,9 +759,9 @@ mod tests {
         let scope = Scope { inputs: Arc::new(json!({"word": "x", "list": [1], "key": "canary"})), ..Scope::default() };
         for source in ["inputs.word[inputs.key]", "inputs.list[inputs.key]"] {
             let error = Expression::parse(source).expect("an expression").eval(&scope).expect_err("no such field");
-            let told = Failure::from(error);
-            assert!(told.message.contains("cannot take a field of"), "{}", told.message);
-            assert!(!format!("{told:?}").contains("canary"), "{told:?}");
+            let observed = Failure::from(error);
+            assert!(observed.message.contains("cannot read a field of"), "{}", observed.message);
+            assert!(!format!("{observed:?}").contains("canary"), "{observed:?}");
         }
     }
 

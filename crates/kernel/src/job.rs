@@ -1,4 +1,5 @@
-//! The life of a job: the work that a bound event makes, a row of the published table.
+//! The life of a job. A job is a row of the published table `workflow_queue_projection`: work that a domain event with
+//! a binding creates.
 //!
 //!     pending ──claim──▶ processing ──complete──▶ completed
 //!        ▲ ▲                │   └───────fail─────▶ failed
@@ -6,11 +7,12 @@
 //!        └──────────────────retry────────────────────┘   (below three failures)
 //!
 //! Invariants
-//! - Every step of a job is itself an event, its fact; the facts of a job are its row.
-//! - A failure counts one; a worker that died counts none.
+//! - Every step of a job is itself stored as an event, called a fact. The database computes the row of the job from its
+//!   facts.
+//! - A failure of a job counts toward `MAX_FAILURES`; the death of its worker does not.
 //!
-//! Not here: the triggers that hold this on the table (`store`'s `functions/shared/job.sql`; a test walks both), which
-//! events make a job and what runs it (`crate::event::binding`).
+//! Not here: the database triggers that enforce this life on the table (`store`'s `functions/shared/job.sql`; a test
+//! compares both), which events create a job and what performs it (`crate::event::binding`).
 
 pub mod query;
 pub mod table;
@@ -19,86 +21,73 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The stream type of a job's facts. Nobody else may write it.
+use crate::names::names;
+
+/// The stream type of the facts (events) of jobs. Clients may not write events of this type.
 pub const FACTS: &str = "workflow_queue";
-/// A job that failed so often is not tried again.
+/// A job with this many failures is not retried.
 pub const MAX_FAILURES: i32 = 3;
-/// For how long a claim holds a job whose binding does not say.
+/// The lease of a worker's claim on a job, if the job's binding sets none.
 pub const USUAL_LEASE: Duration = Duration::from_secs(15 * 60);
 
-/// How a job stands, as stored and shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = JobStatus))]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    Pending,
-    Processing,
-    Completed,
-    Failed,
-}
+/// The longest lease of a claim on a job.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// What may happen to a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
-    Claim,
-    Complete,
-    Fail,
-    /// A failed one is tried again.
-    Retry,
-    /// Its worker died.
-    Recover,
-}
-
-/// A step that a status does not allow.
+/// The lease of a claim on a job is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a {} job cannot {step:?}", from.name())]
-pub struct Illegal {
-    pub from: Status,
-    pub step: Step,
+#[error("must be between 1 and {}", LONGEST_LEASE.as_secs())]
+pub struct InvalidLease;
+
+/// Checks the lease of a claim on a job, in seconds.
+pub fn check_lease(seconds: i32) -> Result<(), InvalidLease> {
+    let fine = u64::try_from(seconds).is_ok_and(|seconds| (1..=LONGEST_LEASE.as_secs()).contains(&seconds));
+    if fine { Ok(()) } else { Err(InvalidLease) }
+}
+
+names! {
+    /// The status of a job, as stored and shown.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = JobStatus))]
+    #[serde(rename_all = "lowercase")]
+    pub enum Status { Pending = "pending", Processing = "processing", Completed = "completed", Failed = "failed" }
+}
+
+names! {
+    /// What may happen to a job.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Step {
+        Claim,
+        Complete,
+        Fail,
+        /// A failed job is retried.
+        Retry,
+        /// The worker that processed the job died, so the job is pending again.
+        Recover,
+    }
 }
 
 impl Status {
-    pub const ALL: [Status; 4] = [Status::Pending, Status::Processing, Status::Completed, Status::Failed];
-
-    /// The name as stored and shown.
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Pending => "pending",
-            Status::Processing => "processing",
-            Status::Completed => "completed",
-            Status::Failed => "failed",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Status> {
-        Status::ALL.into_iter().find(|status| status.name() == text)
-    }
-
     /// The whole life of a job. What is not listed is illegal; a retry also needs `may_retry`.
-    pub fn after(self, step: Step) -> Result<Status, Illegal> {
+    pub fn after(self, step: Step) -> Option<Status> {
         use {Status::*, Step::*};
-        Ok(match (self, step) {
+        Some(match (self, step) {
             (Pending, Claim) => Processing,
             (Processing, Complete) => Completed,
             (Processing, Fail) => Failed,
             (Processing, Recover) => Pending,
             (Failed, Retry) => Pending,
-            (from, step) => return Err(Illegal { from, step }),
+            _ => return None,
         })
     }
 }
 
-impl Step {
-    pub const ALL: [Step; 5] = [Step::Claim, Step::Complete, Step::Fail, Step::Retry, Step::Recover];
-}
-
-/// Is a job that failed so often tried again?
+/// May a job with this many failures be retried?
 pub fn may_retry(failures: i32) -> bool {
     failures < MAX_FAILURES
 }
 
-/// How long after each failure the next try is due: twice as long each time.
-pub fn waits(first: Duration) -> Vec<Duration> {
+/// How long a job waits after each failure before its retry; each wait is twice as long as the one before.
+pub fn retry_waits(first: Duration) -> Vec<Duration> {
     (1..MAX_FAILURES).map(|failure| first * (1 << (failure - 1))).collect()
 }
 
@@ -110,6 +99,11 @@ mod tests {
     fn a_job_is_tried_three_times_and_waits_twice_as_long_each_time() {
         assert_eq!((0..5).map(may_retry).collect::<Vec<_>>(), [true, true, true, false, false]);
         let first = Duration::from_secs(10);
-        assert_eq!(waits(first), [first, first * 2]);
+        assert_eq!(retry_waits(first), [first, first * 2]);
+    }
+
+    #[test]
+    fn a_lease_lasts_up_to_a_week() {
+        assert_eq!([-1, 0, 1, 604_800, 604_801].map(|s| check_lease(s).is_ok()), [false, false, true, true, false]);
     }
 }

@@ -1,15 +1,15 @@
-//! What each kind of node takes as its configuration, `with`.
+//! The kinds of nodes, and the configuration of each kind: the field `with` of a node.
 //!
-//!     with ──check──▶ problems, at publishing
+//!     with ──check──▶ problems, when a version is published
 //!     with ──resolve(scope)──▶ input ──prepare──▶ Config, at run time
 //!
 //! Invariants
-//! - A kind is one file: its `SPEC`, its typed configuration, one reader for both moments, and what it decides. It has
-//!   one line in the registry below.
-//! - At publishing, a field that holds a template is not judged; at run time everything is.
-//! - Whatever is wrong at run time is a VALIDATION_ERROR, and no message repeats a value.
+//! - Each kind is one file. The file has the kind's `SPEC`, its typed configuration, one reader for publishing and run
+//!   time, and its decisions. Each kind has one line in `kinds!` below.
+//! - At publishing, a field that contains a template is not checked; at run time every field is checked.
+//! - Every problem at run time is a `VALIDATION_ERROR`, and no message repeats a value.
 //!
-//! Not here: doing the work (the engine), which node may see which (`parse`).
+//! Not here: performing nodes (`engine`), which nodes an expression may refer to (`parse`).
 
 pub mod condition;
 pub mod delay;
@@ -29,8 +29,8 @@ pub mod workflow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::definition::fields::{Fields, Problem, Stage};
-use crate::definition::{Manner, Node};
+use crate::definition::Node;
+use crate::definition::fields::{CheckTime, Fields, Problem};
 use crate::expression::template::{Survey, Template};
 use crate::expression::{Expression, Scope};
 use crate::run::failure::{Class, Failure};
@@ -51,24 +51,14 @@ kinds! {
     Task => task,
 }
 
-/// What is wrong with a configuration before its templates are resolved; pointers start at `with`.
-pub fn check(kind: Kind, with: &Value) -> Vec<Problem> {
-    (kind.spec().check)(with)
-}
-
-/// The labels a node of this kind may take; none for a kind that does not branch.
+/// The branches that a node of this kind may take; empty for a kind that does not branch.
 pub fn labels(kind: Kind, with: &Value) -> Vec<String> {
     (kind.spec().labels)(with)
 }
 
-/// The labels that this configuration names; none if its kind always takes the same.
+/// The branches that this configuration names; empty if every node of the kind has the same branches.
 pub fn own_labels(kind: Kind, with: &Value) -> Vec<String> {
     Some(labels(kind, with)).filter(|own| *own != labels(kind, &Value::Null)).unwrap_or_default()
-}
-
-/// JSON Schema of a kind's `with`.
-pub fn schema(kind: Kind) -> Value {
-    (kind.spec().schema)()
 }
 
 /// The fields of a configuration that may hold secrets.
@@ -76,7 +66,7 @@ pub fn secret_fields(kind: Kind) -> &'static [&'static str] {
     kind.spec().secret_fields
 }
 
-/// What a configuration looks at, with pointers from `with`.
+/// The paths that a configuration uses, with pointers from `with`.
 pub fn references(kind: Kind, with: &Value) -> Survey {
     (kind.spec().references)(with)
 }
@@ -86,7 +76,7 @@ pub fn resolve(kind: Kind, with: &Value, scope: &Scope) -> Result<Value, Failure
     (kind.spec().resolve)(with, scope)
 }
 
-/// A kind, as it is described to people and their editors.
+/// The description of a kind, for people and for editors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Kind))]
 #[serde(rename_all = "camelCase")]
@@ -94,44 +84,41 @@ pub struct Description {
     pub kind: String,
     /// What it does.
     pub summary: String,
-    /// How it is carried out: it computes, calls, waits, asks, spawns or loops.
+    /// How engines perform a node of this kind: `computes`, `calls`, `waits` (for a time), `waits_for_answer`,
+    /// `spawns` (starts a child) or `loops`.
     pub manner: String,
-    /// The branches it takes, for `needs: node.branch`; none if it does not branch.
+    /// The branches that every node of the kind may take, for `needs: node.branch`; empty if it does not branch.
     pub labels: Vec<String>,
-    /// The fields of `with` in which secrets may stand.
+    /// The fields of `with` that may contain secrets.
     pub secret_fields: Vec<String>,
     /// JSON Schema of `with`.
     pub schema: Value,
 }
 
-/// What there is to know of a kind.
+/// Describes a kind.
 pub fn describe(kind: Kind) -> Description {
-    let manner = match kind.manner() {
-        Manner::Computes => "computes",
-        Manner::Calls => "calls",
-        Manner::Waits => "waits",
-        Manner::Asks => "asks",
-        Manner::Spawns => "spawns",
-        Manner::Loops => "loops",
-    };
-    let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     Description {
         kind: kind.name().to_owned(),
         summary: kind.spec().summary.to_owned(),
-        manner: manner.to_owned(),
+        manner: kind.manner().name().to_owned(),
         labels: labels(kind, &Value::Null),
-        secret_fields: own(secret_fields(kind)),
+        secret_fields: secret_fields(kind).iter().map(|name| (*name).to_owned()).collect(),
         schema: schema(kind),
     }
 }
 
-/// What a node's own `if` looks at.
+/// The paths that the `if` of a node uses.
 pub fn condition_references(node: &Node) -> Survey {
     let source = node.condition.clone().map(Value::String);
     condition::references("", source.as_ref())
 }
 
-/// May the node start, as far as its own `if` says?
+/// The paths that the configuration of a node uses, and those that its `if` uses.
+pub fn surveys(node: &Node) -> [Survey; 2] {
+    [references(node.kind, &node.with), condition_references(node)]
+}
+
+/// Is the `if` of the node true? A node without `if` may always start.
 pub fn may_start(node: &Node, scope: &Scope) -> Result<bool, Failure> {
     let Some(source) = &node.condition else { return Ok(true) };
     let expression = Expression::parse(source);
@@ -161,12 +148,12 @@ fn resolve_all(templates: &Value, scope: &Scope) -> Result<Value, Failure> {
     Ok(template.resolve(scope)?)
 }
 
-/// How a kind reads its configuration: nothing if a field is wrong or not known yet.
+/// How a kind reads its configuration. Returns `None` if a field is wrong, or if its value is not known yet.
 type Read<T> = fn(&mut Fields<'_, '_>) -> Option<T>;
 
 fn check_with<T>(with: &Value, known: &[&str], read: Read<T>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    if let Some(mut fields) = Fields::open(with, "", known, Stage::Publish, &mut problems) {
+    if let Some(mut fields) = Fields::open(with, "", known, CheckTime::Publish, &mut problems) {
         read(&mut fields);
     }
     problems
@@ -174,7 +161,7 @@ fn check_with<T>(with: &Value, known: &[&str], read: Read<T>) -> Vec<Problem> {
 
 fn prepare_with<T>(input: &Value, known: &[&str], read: Read<T>) -> Result<T, Failure> {
     let mut problems = Vec::new();
-    let config = Fields::open(input, "", known, Stage::Run, &mut problems).and_then(|mut fields| read(&mut fields));
+    let config = Fields::open(input, "", known, CheckTime::Run, &mut problems).and_then(|mut fields| read(&mut fields));
     match config {
         Some(config) if problems.is_empty() => Ok(config),
         _ => {
@@ -184,7 +171,7 @@ fn prepare_with<T>(input: &Value, known: &[&str], read: Read<T>) -> Result<T, Fa
     }
 }
 
-/// A message for people from whatever a template made of it.
+/// Reads a required field as text for people; a value that is not text is written as JSON.
 fn message(fields: &mut Fields<'_, '_>, name: &str) -> Option<String> {
     if !fields.has(name) {
         fields.require(name);
@@ -219,7 +206,7 @@ mod tests {
             for problem in super::check(kind, with) {
                 seen.push_str(&format!("  publish  {problem}\n"));
             }
-            match resolve(kind, with, &scope()).and_then(|input| prepare(kind, input)) {
+            match resolve(kind, with, &scope()).and_then(|input| prepare(kind, &input)) {
                 Ok(config) => seen.push_str(&format!("  run      {config:?}\n")),
                 Err(failure) => seen.push_str(&format!("  run      {:?} {}\n", failure.class, failure.message)),
             }
@@ -336,9 +323,9 @@ mod tests {
                   publish  /cases: must have 1 to 100 cases
                   run      ValidationError /cases: must have 1 to 100 cases
                 {"value":"${{ inputs.word }}","cases":[{"equals":1,"if":"inputs.n","label":"error"}],"default":"d"}
-                  publish  /cases/0/label: error is the branch of a node that failed: choose another word
+                  publish  /cases/0/label: error is the branch of a failed node: choose another word
                   publish  /cases/0/if: give either equals or if, not both
-                  run      ValidationError /cases/0/label: error is the branch of a node that failed: choose another word; /cases/0/if: give either equals or if, not both
+                  run      ValidationError /cases/0/label: error is the branch of a failed node: choose another word; /cases/0/if: give either equals or if, not both
                 {"value":"${{ inputs.word }}","cases":[{"label":"a b"}],"default":"d"}
                   publish  /cases/0/label: "a b" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'
                   publish  /cases/0: equals or if is missing
@@ -373,10 +360,10 @@ mod tests {
                   run      ValidationError type is missing
                 {"type":"${{ inputs.crlf }}","stream_id":"7","stream_type":"workflow_queue","metadata":1,"dta":1}
                   publish  /dta: unknown field dta, did you mean data?
-                  publish  /stream_type: workflow_queue is the queue's own: choose another
+                  publish  /stream_type: workflow_queue is reserved for the queue: choose another
                   publish  /stream_id: must be a UUID
                   publish  /metadata: must be an object, not a number
-                  run      ValidationError /dta: unknown field dta, did you mean data?; /type: must be one line of 1 to 200 bytes; /stream_type: workflow_queue is the queue's own: choose another; /stream_id: must be a UUID; /metadata: must be an object, not a number
+                  run      ValidationError /dta: unknown field dta, did you mean data?; /type: must be one line of 1 to 200 bytes; /stream_type: workflow_queue is reserved for the queue: choose another; /stream_id: must be a UUID; /metadata: must be an object, not a number
             "#]],
         );
     }
@@ -477,10 +464,10 @@ mod tests {
                   publish  /on_timeout: must be one of fail, continue
                   run      ValidationError /data/ok/type: unknown type bool, did you mean boolean?; /data: give either data or event, not both; /match: expected a field name, found the end (at offset 6); /on_timeout: must be one of fail, continue
                 {"match":"true"}
-                  publish  /match: is for an event: name its type in event
-                  run      ValidationError /match: is for an event: name its type in event
+                  publish  /match: the field `event` is missing: set it to the type of the event to wait for
+                  run      ValidationError /match: the field `event` is missing: set it to the type of the event to wait for
                 {"data":{"ok":{"type":"boolean"}},"default":{"ok":true}}
-                  publish  /default: is for on_timeout: continue; without it the node fails when its time is up
+                  publish  /default: is used only with on_timeout: continue; otherwise the node fails when its timeout ends
                   run      WaitForEvent(Config { event: None, matches: None, data: Object {"ok": Object {"type": String("boolean")}}, on_timeout: Fail, default: Object {"ok": Bool(true)} })
                 {"data":{"ok":{"type":"boolean","required":true}},"on_timeout":"continue","default":{"more":1}}
                   publish  /default: ok is missing
@@ -493,14 +480,14 @@ mod tests {
         );
         let with =
             json!({"data": {"ok": {"type": "boolean", "required": true}, "why": {"type": "string", "default": "-"}}});
-        let judge = |data: Value| wait_for_event::judge(&with, Some(data)).map_err(|problems| problems.len());
+        let judge = |data: Value| wait_for_event::check_answer(&with, Some(data)).map_err(|problems| problems.len());
         assert_eq!(judge(json!({"ok": true})), Ok(json!({"ok": true, "why": "-"})));
         assert_eq!(judge(json!({"ok": "yes", "more": 1})), Err(2));
-        assert_eq!(wait_for_event::judge(&json!({}), Some(json!([1]))), Ok(json!([1])), "nothing is asked for");
+        assert_eq!(wait_for_event::check_answer(&json!({}), Some(json!([1]))), Ok(json!([1])), "nothing is asked for");
         let late = |default: Value| {
             let mut with = with.clone();
             (with["on_timeout"], with["default"]) = (json!("continue"), default);
-            let config = wait_for_event::prepare(with).expect("a wait");
+            let Ok(Config::WaitForEvent(config)) = prepare(Kind::WaitForEvent, &with) else { panic!("a wait") };
             config.expired().map_err(|failure| failure.message)
         };
         assert_eq!(late(json!({"ok": false})), Ok(json!({"timed_out": true, "data": {"ok": false, "why": "-"}})));
@@ -580,8 +567,8 @@ mod tests {
                   publish  /if: expected a value or a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 10)
                   run      ValidationError /if: expected a value or a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 10)
                 {"if":"${{ inputs.a }} && ${{ inputs.b }}"}
-                  publish  /if: must be one expression: put ${{ }} around all of it or leave it out (at offset 0)
-                  run      ValidationError /if: must be one expression: put ${{ }} around all of it or leave it out (at offset 0)
+                  publish  /if: must be one expression: put ${{ }} around all of it, or omit it (at offset 0)
+                  run      ValidationError /if: must be one expression: put ${{ }} around all of it, or omit it (at offset 0)
                 {"if":"${{ inputs.a-b }}"}
                   publish  /if: - means minus here: write inputs["a-b"] (at offset 12)
                   run      ValidationError /if: - means minus here: write inputs["a-b"] (at offset 12)
@@ -611,7 +598,7 @@ mod tests {
             ("inputs.word", Err("a condition must be true or false, not text")),
         ];
         for (source, expected) in table {
-            let Ok(Config::Condition(config)) = prepare(Kind::Condition, json!({"if": source})) else {
+            let Ok(Config::Condition(config)) = prepare(Kind::Condition, &json!({"if": source})) else {
                 panic!("{source}")
             };
             let decided = condition::decide(&config.expression, &scope());
@@ -653,8 +640,8 @@ mod tests {
                   publish  /for: must be a duration such as 5s, 1m30s or 250ms, not a number
                   run      ValidationError /for: must be a duration such as 5s, 1m30s or 250ms, not a number
                 {"for":"5"}
-                  publish  /for: lacks a unit: write s for seconds or ms for milliseconds behind the number
-                  run      ValidationError /for: lacks a unit: write s for seconds or ms for milliseconds behind the number
+                  publish  /for: has no unit: write s for seconds or ms for milliseconds after the number
+                  run      ValidationError /for: has no unit: write s for seconds or ms for milliseconds after the number
                 {"for":"31d"}
                   publish  /for: is longer than 30d
                   run      ValidationError /for: is longer than 30d
@@ -674,15 +661,15 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_due_no_later_than_it_may_be() {
+    fn a_delay_lasts_no_longer_than_it_may() {
         let now: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
-        let due =
-            |config: delay::Config| config.due_at(now).map(|at| at.to_string()).map_err(|failure| failure.message);
+        let wait = |config: delay::Config| config.wait(now).map_err(|failure| failure.message);
+        let days = |days: u64| Ok(std::time::Duration::from_secs(days * 24 * 60 * 60));
         let at = |text: &str| delay::Config::Until(text.parse().expect("a time"));
-        assert_eq!(due(delay::Config::For(delay::LONGEST)), Ok("2026-01-31T00:00:00Z".to_owned()));
-        assert_eq!(due(at("2026-01-02T00:00:00Z")), Ok("2026-01-02T00:00:00Z".to_owned()));
-        assert_eq!(due(at("2020-01-01T00:00:00Z")), Ok("2026-01-01T00:00:00Z".to_owned()));
-        assert_eq!(due(at("2026-01-31T00:00:01Z")), Err("/until: is more than 30d away".to_owned()));
+        assert_eq!(wait(delay::Config::For(delay::LONGEST)), days(30));
+        assert_eq!(wait(at("2026-01-02T00:00:00Z")), days(1));
+        assert_eq!(wait(at("2020-01-01T00:00:00Z")), days(0));
+        assert_eq!(wait(at("2026-01-31T00:00:01Z")), Err("/until: is more than 30d away".to_owned()));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Every decision of the service, as plain functions from values to values.
 //!
-//! Nothing here does IO, knows the time, draws a random number or logs; `clippy.toml` beside this
-//! crate bans what could. Shells read state, ask here, and carry out the answer, so that two
-//! engines, a simulation and a replay all agree.
+//! Nothing here does IO, reads a clock, draws a random number or logs; this crate's `clippy.toml` bans
+//! such calls. The other crates (the shells) read state, ask the kernel for a decision, and carry it out. So both
+//! engines, a simulation and a replay decide the same way.
 
 pub mod access;
 pub mod change;
@@ -16,14 +16,18 @@ pub mod expression;
 pub mod ids;
 pub mod job;
 pub mod kind;
+mod names;
 pub mod orchestration;
 pub mod queue;
 pub mod run;
 pub mod schedule;
 pub mod signals;
+pub mod storable;
+pub mod trigger;
 pub mod wait;
 pub mod webhook;
 pub mod workspace;
 
-/// The number of this build's rules. An execution notes it at enqueue; a build takes no run of a newer one.
+/// The version of this build's rules. An execution stores the version when it is enqueued. A build does not resume runs
+/// with a newer version.
 pub const SEMANTICS: i32 = 3;

@@ -1,69 +1,58 @@
-//! The life of a queue item, from accepted to dispatched or given up.
+//! The life of a queue item: from the accepted request until the item is completed or has failed.
 //!
 //!     pending ──claim──▶ claimed ──dispatch──▶ dispatched ──complete──▶ gone
 //!        ▲                │  ▲ └────fail────▶ failed ◀────fail────┘
 //!        └────requeue─────┘  └ takeover
 //!
+//!     pending ──fail──▶ failed ──dismiss (a person), retire (retention)──▶ gone
+//!     pending, claimed or dispatched ──cancel──▶ gone
+//!
 //! Invariants
 //! - Only the current claim moves a claimed item.
-//! - Only `requeue` after a refusal is an attempt; waiting and crashes are not the item's fault.
-//! - Claimed and dispatched hold a slot; no slot is freed while a run may be alive.
+//! - Only a start that the engine refuses counts as an attempt. Waiting and crashes do not count, because the item did
+//!   not cause them.
+//! - A claimed or dispatched item holds a slot. The slot is not freed while a run of the item may be alive.
 //!
 //! Not here: SQL (`store::queue`), when to look for work (`server::queue::dispatch`).
 
 pub mod breaker;
 pub mod explain;
 pub mod idempotency;
-pub mod ring;
+pub mod round_robin;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::names;
 use crate::run::failure;
 
-/// A queue item's status as stored and shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = QueueStatus))]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Status {
-    Pending,
-    Claimed,
-    Dispatched,
-    Failed,
-    /// The row is deleted; the execution tells how it went.
-    Gone,
+names! {
+    /// A queue item's status as stored and shown.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = QueueStatus))]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum Status {
+        Pending = "PENDING",
+        Claimed = "CLAIMED",
+        Dispatched = "DISPATCHED",
+        Failed = "FAILED",
+        /// The row is deleted; the execution keeps the outcome.
+        Gone = "GONE",
+    }
 }
 
-/// What may happen to a queue item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
-    Claim,
-    Takeover,
-    Dispatch,
-    Requeue,
-    Complete,
-    Cancel,
-    Fail,
-    Dismiss,
-    Retire,
-}
-
-/// A step that a status does not allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a {from:?} queue item cannot {step:?}")]
-pub struct Illegal {
-    pub from: Status,
-    pub step: Step,
+names! {
+    /// What may happen to a queue item.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Step { Claim, Takeover, Dispatch, Requeue, Complete, Cancel, Fail, Dismiss, Retire }
 }
 
 impl Status {
-    pub const ALL: [Status; 5] = [Status::Pending, Status::Claimed, Status::Dispatched, Status::Failed, Status::Gone];
-
     /// The whole life of a queue item. What is not listed is illegal.
-    pub fn after(self, step: Step) -> Result<Status, Illegal> {
+    pub fn after(self, step: Step) -> Option<Status> {
         use {Status::*, Step::*};
-        Ok(match (self, step) {
+        Some(match (self, step) {
             (Pending, Claim) => Claimed,
             (Claimed, Takeover) => Claimed,
             (Claimed, Dispatch) => Dispatched,
@@ -71,7 +60,7 @@ impl Status {
             (Pending | Claimed | Dispatched, Complete | Cancel) => Gone,
             (Pending | Claimed | Dispatched, Fail) => Failed,
             (Failed, Dismiss | Retire) => Gone,
-            (from, step) => return Err(Illegal { from, step }),
+            _ => return None,
         })
     }
 
@@ -79,53 +68,24 @@ impl Status {
     pub fn holds_slot(self) -> bool {
         matches!(self, Status::Claimed | Status::Dispatched)
     }
-
-    /// The wire and column value; `Gone` has no row and so no column value.
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Pending => "PENDING",
-            Status::Claimed => "CLAIMED",
-            Status::Dispatched => "DISPATCHED",
-            Status::Failed => "FAILED",
-            Status::Gone => "GONE",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Status> {
-        Self::ALL.into_iter().find(|status| status.name() == name)
-    }
 }
 
-impl Step {
-    pub const ALL: [Step; 9] = [
-        Step::Claim,
-        Step::Takeover,
-        Step::Dispatch,
-        Step::Requeue,
-        Step::Complete,
-        Step::Cancel,
-        Step::Fail,
-        Step::Dismiss,
-        Step::Retire,
-    ];
-}
-
-/// Where a queue item is kept; it decides which index holds it, and so what a claim costs.
+/// What a queue item waits for. Each stage has its own partial index, so a claim does not read items that cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     Ready,
-    /// Until a time: a later start, or a pause after a refusal.
+    /// Waits for a time: a delayed start, or the backoff after a refusal.
     Delayed,
-    /// Its concurrency key is full.
+    /// The limit of its concurrency key is reached.
     WaitsForKey,
-    /// Its definition is full or paused.
+    /// The limit of its definition is reached, or the definition is paused.
     WaitsForDefinition,
     HoldsSlot,
     Failed,
 }
 
 impl Stage {
-    /// The column value.
+    /// The value of the stage in the column `stage`.
     pub fn code(self) -> i16 {
         match self {
             Stage::Ready => 0,
@@ -144,18 +104,18 @@ impl Stage {
     }
 }
 
-/// What an engine said to a start.
+/// How an engine answered the request to start an execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It runs now.
+pub enum StartOutcome {
+    /// The execution runs now.
     Started,
-    /// It was started before, and is running or already over.
-    AlreadyThere,
-    /// This item cannot be started: its own fault.
+    /// The execution was started before; it is running or has ended.
+    AlreadyStarted,
+    /// The engine cannot start this item. The cause is the item itself.
     Refused(String),
-    /// Nothing can be started: the engine's fault, or the operator's.
+    /// The engine can start nothing now. The cause is the engine or its configuration.
     Unavailable(String),
-    /// It may or may not have been started.
+    /// The execution may or may not have been started.
     Ambiguous(String),
 }
 
@@ -163,16 +123,16 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     MarkDispatched,
-    /// Back to waiting, one attempt spent, after a pause.
+    /// Return the item to PENDING after a backoff; this spends one attempt.
     Requeue {
         reason: String,
         backoff: Duration,
     },
-    /// Given up after the last attempt.
+    /// Mark the item FAILED: this was the last attempt.
     GiveUp {
         reason: String,
     },
-    /// Keep claim and slot; the engine as a whole is out of reach.
+    /// Keep claim and slot: the engine as a whole is unavailable.
     Hold {
         reason: String,
     },
@@ -180,39 +140,40 @@ pub enum Decision {
     Repeat {
         reason: String,
     },
-    /// Ask the engine what became of an earlier, doubtful start before believing the refusal.
+    /// Ask the engine whether an earlier start in doubt succeeded, before the refusal counts.
     Describe {
         reason: String,
     },
 }
 
-/// Reads an engine's answer. `attempts` are those already spent; `in_doubt` says that an earlier
-/// start of this item was ambiguous, met an engine in trouble or was taken over, so that it may be
-/// running in spite of a refusal.
-pub fn decide(answer: Answer, attempts: u32, max_attempts: u32, in_doubt: bool) -> Decision {
-    match answer {
-        Answer::Started | Answer::AlreadyThere => Decision::MarkDispatched,
-        Answer::Refused(reason) if in_doubt => Decision::Describe { reason },
-        Answer::Refused(reason) if attempts + 1 >= max_attempts => Decision::GiveUp { reason },
-        Answer::Refused(reason) => Decision::Requeue { reason, backoff: failure::dispatch_backoff(attempts + 1) },
-        Answer::Unavailable(reason) => Decision::Hold { reason },
-        Answer::Ambiguous(reason) => Decision::Repeat { reason },
+/// Decides what to do after a start. `attempts` counts the attempts already spent. `in_doubt` says that an
+/// earlier start of this item was ambiguous, reached an unavailable engine or was taken over. So the
+/// execution may be running although the engine refused this start.
+pub fn decide(outcome: StartOutcome, attempts: u32, max_attempts: u32, in_doubt: bool) -> Decision {
+    match outcome {
+        StartOutcome::Started | StartOutcome::AlreadyStarted => Decision::MarkDispatched,
+        StartOutcome::Refused(reason) if in_doubt => Decision::Describe { reason },
+        StartOutcome::Refused(reason) if attempts + 1 >= max_attempts => Decision::GiveUp { reason },
+        StartOutcome::Refused(reason) => Decision::Requeue { reason, backoff: failure::dispatch_backoff(attempts + 1) },
+        StartOutcome::Unavailable(reason) => Decision::Hold { reason },
+        StartOutcome::Ambiguous(reason) => Decision::Repeat { reason },
     }
 }
 
-/// Goes on after `Describe`. Known to the engine, the item is started. Unknown to it, the refusal
-/// stands; otherwise an item that is refused for ever would hold its slot for ever once a claimer
-/// of it had died. An earlier start that arrives later still meets `execution::begin`, which lets
-/// nothing be performed without a slot.
+/// Decides about an item whose start the engine refused, although an earlier claimer, which died, may have started it
+/// already. So the engine was asked with `Describe`. If it knows the execution, the earlier start succeeded. If not,
+/// the refusal is an attempt: otherwise an item that the engine always refuses would never fail, and would keep its
+/// slot for ever. If the earlier start arrives after all, `execution::begin` stops it, because nothing is performed
+/// without a slot.
 pub fn described(known: bool, reason: String, attempts: u32, max_attempts: u32) -> Decision {
-    let answer = if known { Answer::AlreadyThere } else { Answer::Refused(reason) };
-    decide(answer, attempts, max_attempts, false)
+    let outcome = if known { StartOutcome::AlreadyStarted } else { StartOutcome::Refused(reason) };
+    decide(outcome, attempts, max_attempts, false)
 }
 
-/// How long one step of priority is worth.
+/// How many milliseconds of waiting one step of priority is worth in the order of the queue.
 pub const PRIORITY_STEP_MS: i64 = 60_000;
 
-/// A start's priority: 1 goes first, 3 is usual, 5 goes last.
+/// The priority of a start: 1 goes first, 3 is the default, 5 goes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(minimum = 1, maximum = 5))]
 #[serde(try_from = "i16", into = "i16")]
@@ -220,14 +181,14 @@ pub struct Priority(i16);
 
 /// A priority outside its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("priority {0} is outside 1 to 5 (1 goes first, 3 is usual)")]
-pub struct BadPriority(pub i16);
+#[error("priority {0} is outside 1 to 5 (1 goes first, 3 is the default)")]
+pub struct InvalidPriority(pub i16);
 
 impl Priority {
     pub const USUAL: Priority = Priority(3);
 
-    pub fn new(value: i16) -> Result<Priority, BadPriority> {
-        if (1..=5).contains(&value) { Ok(Priority(value)) } else { Err(BadPriority(value)) }
+    pub fn new(value: i16) -> Result<Priority, InvalidPriority> {
+        if (1..=5).contains(&value) { Ok(Priority(value)) } else { Err(InvalidPriority(value)) }
     }
 
     pub fn value(self) -> i16 {
@@ -242,8 +203,8 @@ impl Default for Priority {
 }
 
 impl TryFrom<i16> for Priority {
-    type Error = BadPriority;
-    fn try_from(value: i16) -> Result<Self, BadPriority> {
+    type Error = InvalidPriority;
+    fn try_from(value: i16) -> Result<Self, InvalidPriority> {
         Priority::new(value)
     }
 }

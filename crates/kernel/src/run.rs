@@ -1,22 +1,23 @@
-//! One execution in flight: event in, effects out.
+//! The state machine of one running execution. A shell (the code of an engine) passes events to the run, and carries
+//! out the effects that the run returns.
 //!
 //!     INITIALIZING ──first node──▶ EXECUTING_NODES ──all settled──▶ COMPLETED | FAILED
 //!
 //! Invariants
-//! - A run knows which nodes settled and how, never what they produced: it is rebuilt from stored
-//!   node rows in microseconds and small enough to live inside another system's history.
-//! - Old news changes nothing: an event that no longer fits gives no effects.
-//! - A node starts the moment it can, never before; a settled node never starts again.
-//! - `Finish` comes once, last, and only when every node is settled.
-//! - Between two events a run is what its stored rows say: taken up again, it goes on the same way.
+//! - A run knows which nodes settled and how they ended, but not their outputs. So it can be rebuilt from the stored
+//!   node rows in microseconds, and it is small enough to live inside a Temporal workflow.
+//! - A late or repeated event changes nothing: it gives no effects.
+//! - A node starts or is skipped as soon as all nodes before it have settled. A settled node never starts again.
+//! - A run gives `Finish` once, as its last effect, and only when every node has settled (except for `Stalled`, a bug).
+//! - Between two events, the stored rows determine the run: a run that is resumed from them continues the same way.
 //!
-//! Not here: storing, performing, keeping time (the shells), what a fact means for one node (`attempts`), whether a
-//! failure is worth another try (`failure`), the graph's shape (`plan`).
+//! Not here: storing facts, performing nodes and timers (the shells), what an event means for one node (`attempts`),
+//! whether a failure is retried (`failure`), the shape of the graph (`plan`).
 
 pub mod attempts;
 pub mod crash;
-pub mod each;
 pub mod failure;
+pub mod item_loop;
 pub mod node;
 pub mod reconcile;
 
@@ -27,20 +28,20 @@ use serde::{Deserialize, Serialize};
 use crate::definition::Join;
 use crate::definition::plan::{NodeIx, Plan, PlanNode};
 use crate::ids::{ExecutionId, Label, NodeKey};
-use crate::run::attempts::{Fact, Order, State, States, Terms};
+use crate::run::attempts::{AttemptEffect, AttemptEvent, AttemptRules, AttemptState, AttemptStates};
 
-/// A fact about a run, in the past tense.
+/// A fact about a run, named in the past tense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    Node(NodeIx, Fact),
-    /// The execution is to end early.
+    Node(NodeIx, AttemptEvent),
+    /// The execution must end early.
     Stopped(Stop),
 }
 
-/// An order to the shell, in the imperative.
+/// An order that the shell must carry out, named in the imperative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    Node(NodeIx, Order),
+    Node(NodeIx, AttemptEffect),
     /// The run is over.
     Finish(Outcome),
 }
@@ -49,17 +50,17 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     Completed,
-    /// The first node whose failure failed it.
+    /// `node` is the first node whose failure made the execution fail.
     Failed {
         node: NodeIx,
     },
     Canceled,
     TimedOut,
-    /// Nothing is in flight and yet something is unsettled: a fault of ours, made visible.
+    /// No node is in flight or waiting, but some node has not settled. Only a bug in Forebay causes this outcome.
     Stalled,
 }
 
-/// Where a run stands, as people are told.
+/// The phase of a run, as shown to people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -70,29 +71,40 @@ pub enum Phase {
     Failed,
 }
 
-/// An unsettled node as it was stored.
+/// A node that has not settled, as its stored row describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenNode {
     pub node: NodeIx,
     pub attempt: u32,
-    /// It waits for that attempt, rather than being in it.
+    /// The node waits to begin this attempt. If false, the attempt was in flight.
     pub waiting: bool,
 }
 
-/// Why a run ends early. It is a fact of the execution's row: no node row tells it.
+/// Why a run ends early. The execution's row stores this reason; no node row does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     Cancel,
     Deadline,
 }
 
-/// The machine of one execution.
+impl Stop {
+    /// Why a run ends when it is resumed; none if it continues. `inherits`: the run has its parent's deadline, so its
+    /// parent stops it.
+    pub fn at_resume(canceling: bool, overdue: bool, inherits: bool) -> Option<Stop> {
+        match canceling {
+            true => Some(Stop::Cancel),
+            false => (overdue && !inherits).then_some(Stop::Deadline),
+        }
+    }
+}
+
+/// The state machine of one execution's graph.
 #[derive(Clone, Debug)]
 pub struct Run {
     plan: Arc<Plan>,
     execution: ExecutionId,
-    states: States,
-    /// How many incoming edges of each node have an unsettled source.
+    states: AttemptStates,
+    /// For each node, how many of its incoming edges come from a node that has not settled.
     unsettled: Vec<usize>,
     first_failed: Option<NodeIx>,
     stop: Option<Stop>,
@@ -100,42 +112,43 @@ pub struct Run {
 }
 
 impl Run {
-    /// Begins a run; the effects start its roots, or finish it at once if there are none.
+    /// Begins a run. The effects perform the nodes without incoming edges, or finish the run if it has no nodes.
     pub fn start(plan: Arc<Plan>, execution: ExecutionId) -> (Run, Vec<Effect>) {
         Self::resume(plan, execution, None, [], [])
     }
 
-    /// Takes a run up where its stored nodes left it: settled ones in the order in which they
-    /// settled, then the open ones. A node that was in flight is performed again, under the same
-    /// attempt: a crash is nobody's failure. One that may be performed at most once is lost instead. A waiting one
-    /// gives no effect: its time is stored, and the shell says `RetryDue` then.
+    /// Resumes a run from its stored nodes: the settled ones in the order in which they settled, then the
+    /// open ones. A node that was in flight is performed again under the same attempt, because a crash is
+    /// not a failure of the node. A node that may be performed at most once becomes UNKNOWN instead. A
+    /// waiting node gives no effect: the time of its next attempt is stored, and the shell sends `RetryDue` then.
     ///
-    /// A run that was told to stop must hear it here: by its nodes alone, one whose every node was
-    /// canceled looks like one that completed. Nothing is performed again then; a node that was in
-    /// flight is to be aborted, and a shell that does not perform it says `Aborted` at once.
+    /// The caller must pass `stop` if the run was stopped: a run whose nodes were all canceled would otherwise
+    /// look completed. A stopped run performs no node again. A node that was in flight gets the effect `Abort`;
+    /// a shell that is not performing this node sends `Aborted` immediately.
     pub fn resume(
         plan: Arc<Plan>,
         execution: ExecutionId,
         stop: Option<Stop>,
-        settled: impl IntoIterator<Item = (NodeIx, node::End)>,
-        open: impl IntoIterator<Item = Open>,
+        settled: impl IntoIterator<Item = (NodeIx, node::NodeEnd)>,
+        open: impl IntoIterator<Item = OpenNode>,
     ) -> (Run, Vec<Effect>) {
-        let states = States::new(plan.nodes().len());
+        let states = AttemptStates::new(plan.nodes().len());
         let unsettled = plan.nodes().iter().map(|node| node.incoming.len()).collect();
         let mut run = Run { plan, execution, states, unsettled, first_failed: None, stop: None, finished: None };
         let mut effects = Vec::new();
         for (node, end) in settled {
-            if !matches!(run.state(node), State::Settled(_)) {
-                run.order(node, Order::Settle(end), &mut Vec::new());
+            if !matches!(run.state(node), AttemptState::Settled(_)) {
+                run.order(node, AttemptEffect::Settle(end), &mut Vec::new());
             }
         }
-        for Open { node, attempt, waiting } in open {
-            if *run.state(node) != State::Pending {
+        for OpenNode { node, attempt, waiting } in open {
+            if *run.state(node) != AttemptState::Pending {
                 continue;
             }
-            run.states.set(node, if waiting { State::Waiting { attempt } } else { State::Running { attempt } });
-            let terms = Terms { stopped: stop.is_some(), ..run.terms(node) };
-            if let Some(order) = Some(terms).filter(|_| !waiting).and_then(|terms| terms.take_up(attempt)) {
+            run.states
+                .set(node, if waiting { AttemptState::Waiting { attempt } } else { AttemptState::Running { attempt } });
+            let terms = AttemptRules { stopped: stop.is_some(), ..run.terms(node) };
+            if let Some(order) = Some(terms).filter(|_| !waiting).and_then(|terms| terms.resume(attempt)) {
                 run.order(node, order, &mut effects);
             }
         }
@@ -148,7 +161,7 @@ impl Run {
         (run, effects)
     }
 
-    /// Takes a fact in and says what to do about it.
+    /// Applies an event and returns the effects to carry out.
     pub fn apply(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.finished.is_some() {
@@ -156,8 +169,8 @@ impl Run {
         }
         match event {
             Event::Node(node, fact) => {
-                let Some(order) = self.terms(node).order(self.state(node), fact) else { return effects };
-                let settles = matches!(order, Order::Settle(_));
+                let Some(order) = self.terms(node).decide(self.state(node), fact) else { return effects };
+                let settles = matches!(order, AttemptEffect::Settle(_));
                 self.order(node, order, &mut effects);
                 if settles {
                     let next = self.plan.node(node).successors.clone();
@@ -179,43 +192,43 @@ impl Run {
         &self.plan.node(node).key
     }
 
-    /// How the run ended, once it did.
+    /// How the run ended; none if it has not ended.
     pub fn outcome(&self) -> Option<&Outcome> {
         self.finished.as_ref()
     }
 
-    /// The node's end, if it has settled.
-    pub fn end(&self, node: NodeIx) -> Option<&node::End> {
+    /// How the node ended; none if it has not settled.
+    pub fn end(&self, node: NodeIx) -> Option<&node::NodeEnd> {
         match self.state(node) {
-            State::Settled(end) => Some(end),
+            AttemptState::Settled(end) => Some(end),
             _ => None,
         }
     }
 
-    /// Is it not known of one of its nodes whether it took effect?
-    pub fn has_lost(&self) -> bool {
-        self.states.all().contains(&State::Settled(node::End::Lost))
+    /// Did a node end UNKNOWN?
+    pub fn has_unknown_node(&self) -> bool {
+        self.states.all().contains(&AttemptState::Settled(node::NodeEnd::Lost))
     }
 
-    /// Is the node's work being done?
+    /// Is an attempt of the node in flight?
     pub fn is_running(&self, node: NodeIx) -> bool {
-        matches!(self.state(node), State::Running { .. })
+        matches!(self.state(node), AttemptState::Running { .. })
     }
 
-    /// Does the node wait for its next attempt, rather than being in one?
-    pub fn is_waiting(&self, node: NodeIx) -> bool {
-        matches!(self.state(node), State::Waiting { .. })
+    /// The attempt that the node waits to begin; none if the node does not wait.
+    pub fn waits_for(&self, node: NodeIx) -> Option<u32> {
+        self.state(node).waits_for()
     }
 
-    fn state(&self, node: NodeIx) -> &State {
+    fn state(&self, node: NodeIx) -> &AttemptState {
         &self.states.all()[node]
     }
 
-    fn terms(&self, node: NodeIx) -> Terms<'_> {
+    fn terms(&self, node: NodeIx) -> AttemptRules<'_> {
         let PlanNode { key, retry, delivery, on_error, .. } = self.plan.node(node);
         let (execution, stopped) = (self.execution, self.stop.is_some());
         let (retry, delivery, on_error) = (*retry, *delivery, *on_error);
-        Terms { execution, key, iteration: 0, retry, delivery, on_error, stopped, ending: stopped }
+        AttemptRules { execution, key, iteration: 0, retry, delivery, on_error, stopped, ending: stopped }
     }
 
     fn stop(&mut self, stop: Stop, effects: &mut Vec<Effect>) {
@@ -225,15 +238,16 @@ impl Run {
         self.stop = Some(stop);
         for node in 0..self.states.all().len() {
             let order = match self.state(node) {
-                State::Pending | State::Waiting { .. } => Order::Settle(node::End::Canceled),
-                State::Running { .. } => Order::Abort,
-                State::Settled(_) => continue,
+                AttemptState::Pending | AttemptState::Waiting { .. } => AttemptEffect::Settle(node::NodeEnd::Canceled),
+                AttemptState::Running { .. } => AttemptEffect::Abort,
+                AttemptState::Settled(_) => continue,
             };
             self.order(node, order, effects);
         }
     }
 
-    /// Starts or skips every candidate whose incoming edges are all settled; skips spread.
+    /// Starts or skips every candidate whose preceding nodes have all settled. The successors of a skipped node become
+    /// candidates too.
     fn advance(&mut self, candidates: Vec<NodeIx>, effects: &mut Vec<Effect>) {
         let mut candidates = std::collections::VecDeque::from(candidates);
         while let Some(node) = candidates.pop_front() {
@@ -241,18 +255,18 @@ impl Run {
                 continue;
             }
             if self.may_start(node) {
-                self.order(node, Order::Perform { attempt: 1 }, effects);
+                self.order(node, AttemptEffect::Perform { attempt: 1 }, effects);
             } else {
-                self.order(node, Order::Settle(node::End::Skipped), effects);
+                self.order(node, AttemptEffect::Settle(node::NodeEnd::Skipped), effects);
                 candidates.extend(self.plan.node(node).successors.iter().copied());
             }
         }
     }
 
-    fn order(&mut self, node: NodeIx, order: Order, effects: &mut Vec<Effect>) {
-        self.states.follow(node, &order);
-        if let Order::Settle(end) = &order {
-            let fails = matches!(end, node::End::Failed { continues: false } | node::End::Lost);
+    fn order(&mut self, node: NodeIx, order: AttemptEffect, effects: &mut Vec<Effect>) {
+        self.states.apply(node, &order);
+        if let AttemptEffect::Settle(end) = &order {
+            let fails = matches!(end, node::NodeEnd::Failed { continues: false } | node::NodeEnd::Lost);
             self.first_failed = self.first_failed.or(fails.then_some(node));
             let plan = Arc::clone(&self.plan);
             for &to in &plan.node(node).successors {
@@ -263,7 +277,7 @@ impl Run {
     }
 
     fn is_due(&self, node: NodeIx) -> bool {
-        self.stop.is_none() && *self.state(node) == State::Pending && self.unsettled[node] == 0
+        self.stop.is_none() && *self.state(node) == AttemptState::Pending && self.unsettled[node] == 0
     }
 
     fn may_start(&self, node: NodeIx) -> bool {
@@ -273,7 +287,7 @@ impl Run {
             Join::AllSuccess => taken.all(|taken| taken),
             Join::AnySuccess => this.incoming.is_empty() || taken.any(|taken| taken),
             Join::AllDone => {
-                let skipped = |from: NodeIx| self.end(from) == Some(&node::End::Skipped);
+                let skipped = |from: NodeIx| self.end(from) == Some(&node::NodeEnd::Skipped);
                 this.incoming.is_empty() || !this.incoming.iter().all(|edge| skipped(edge.from))
             }
         }
@@ -287,7 +301,7 @@ impl Run {
         if self.finished.is_some() || self.states.open > 0 {
             return;
         }
-        let settled = self.states.all().iter().all(|state| matches!(state, State::Settled(_)));
+        let settled = self.states.all().iter().all(|state| matches!(state, AttemptState::Settled(_)));
         let outcome = match (self.stop, self.first_failed) {
             _ if !settled => Outcome::Stalled,
             (Some(Stop::Cancel), _) => Outcome::Canceled,

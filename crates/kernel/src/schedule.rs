@@ -1,15 +1,15 @@
-//! When a workflow starts by itself: its times, the ticks that are run, and what becomes of the others.
+//! Schedules: when a workflow starts by the clock, which ticks run, and what happens to missed ticks.
 //!
 //!     ACTIVE ◀──pause, resume──▶ PAUSED
 //!        │ └─────────┬───────────┘ ▲
 //!        └──end──▶ ENDED ──change──┘ (to ACTIVE)
 //!
 //! Invariants
-//! - Ticks are looked at in order, each once: the next time only moves forward.
-//! - However long nobody looked, one look runs at most `MOST_CAUGHT_UP` ticks.
-//! - Whether a tick starts depends on what the schedule itself started before, and on nothing else.
+//! - Each tick is checked once, in order: the time of the next tick only moves forward.
+//! - One pass runs at most `MOST_CAUGHT_UP` ticks, however many were missed.
+//! - Whether a tick starts depends only on the executions that the same schedule started.
 //!
-//! Not here: when the ticks are (`calendar`), carrying it out (`store::schedule`, `server::schedule`).
+//! Not here: the times of the ticks (`calendar`), starting the executions (`store::schedule`, `server::schedule`).
 
 pub mod calendar;
 mod cron;
@@ -20,41 +20,41 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use calendar::{Bad, Calendar};
+pub use calendar::{Calendar, TimingError};
 
-use crate::definition::fields::{Code, Fields, Problem, Stage, child};
+use crate::definition::fields::{CheckTime, Code, Fields, Problem, child};
 use crate::definition::inputs::Inputs;
+use crate::names::names;
 use crate::queue::Priority;
 
 /// How many schedules a document may have.
 pub const MAX_IN_DOCUMENT: usize = 20;
-/// How many missed ticks are run at once with `all`: the newest.
+/// How many missed ticks run at once with `CatchUp::All`. The newest ones run.
 pub const MOST_CAUGHT_UP: usize = 100;
-/// A tick that is looked at later than this was missed.
+/// With `CatchUp::Skip`, a tick that is later than this counts as missed and does not run.
 const GRACE: Duration = Duration::from_secs(60);
 const MAX_KEY_LEN: usize = 200;
 const UTC: &str = "UTC";
 
-/// When.
+/// The times at which a schedule is due.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Timing {
-    /// Again and again.
+    /// Repeatedly, by a cron expression in a time zone.
     Cron { cron: String, timezone: String },
-    /// Once.
+    /// Once, at a time.
     At { at: Timestamp },
 }
 
-/// When to start, and what with.
+/// When to start, and with which input.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
     #[serde(flatten)]
     pub timing: Timing,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
     #[serde(default)]
     pub priority: Priority,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_key: Option<String>,
     #[serde(default)]
     pub overlap: Overlap,
@@ -62,84 +62,92 @@ pub struct Rule {
     pub catch_up: CatchUp,
 }
 
-/// What a tick does while an execution that the schedule started before still waits or runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Overlap {
-    /// Nothing.
-    #[default]
-    Skip,
-    /// One tick waits for its end.
-    BufferOne,
-    /// It starts all the same.
-    Allow,
+names! {
+    /// What a tick does while an earlier execution of the schedule has not ended.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Overlap {
+        /// The tick is skipped.
+        #[default]
+        Skip = "skip",
+        /// One tick waits until that execution ends.
+        BufferOne = "buffer_one",
+        /// The tick starts another execution.
+        Allow = "allow",
+    }
 }
 
-/// What becomes of ticks that were missed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum CatchUp {
-    Skip,
-    /// The last of them is run.
-    #[default]
-    Last,
-    /// All of them, up to a bound.
-    All,
+names! {
+    /// What happens to missed ticks.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum CatchUp {
+        Skip = "skip",
+        /// The newest missed tick is run.
+        #[default]
+        Last = "last",
+        /// The newest `MOST_CAUGHT_UP` missed ticks are run.
+        All = "all",
+    }
 }
 
-/// How a schedule stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ScheduleStatus))]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Status {
-    Active,
-    Paused,
-    /// It has no tick to come, or nothing to start.
-    Ended,
+names! {
+    /// The status of a schedule.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ScheduleStatus))]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum Status {
+        Active = "ACTIVE",
+        Paused = "PAUSED",
+        /// No tick is left, or the definition to start is gone.
+        Ended = "ENDED",
+    }
 }
 
-/// What became of a tick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TickStatus))]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum TickStatus {
-    Started,
-    /// It waits for the end of an earlier one.
-    Buffered,
-    Skipped,
-    /// It could not be started: what a start would have been told.
-    Failed,
-    /// The workspace's backlog was full.
-    Refused,
+names! {
+    /// The outcome of a tick.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TickStatus))]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum TickStatus {
+        Started = "STARTED",
+        /// The tick waits until the execution of an earlier tick ends.
+        Buffered = "BUFFERED",
+        Skipped = "SKIPPED",
+        /// The start was refused. A client's request for the same start would be refused for the same reason.
+        Failed = "FAILED",
+        /// The workspace's backlog was full.
+        Refused = "REFUSED",
+    }
 }
 
-/// What is due.
+/// The ticks that are due.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
-    /// Ticks that are not run: from the first of them until before this time.
+pub struct DueTicks {
+    /// The range of missed ticks that are not run: from the first time, up to but not including the second.
     pub missed: Option<(Timestamp, Timestamp)>,
-    /// Ticks to run, in order.
+    /// The ticks to run, oldest first.
     pub run: Vec<Timestamp>,
-    /// The next tick; none if there is none.
+    /// The time of the next tick; `None` if no tick is left.
     pub next_at: Option<Timestamp>,
 }
 
-/// What a tick that is to run meets.
+/// What to do with a tick that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum TickDecision {
     Start,
     Buffer,
     Skip(&'static str),
 }
 
-/// Which ticks from `next_at` on are to run now.
-pub fn due(calendar: &Calendar, catch_up: CatchUp, next_at: Timestamp, now: Timestamp) -> Due {
+/// Decides which of the ticks from `next_at` until now run, and which do not.
+pub fn due(calendar: &Calendar, catch_up: CatchUp, next_at: Timestamp, now: Timestamp) -> DueTicks {
     let Some(last) = calendar.until(now).filter(|last| *last >= next_at) else {
-        // A new build may know better when the tick is.
+        // No tick is due. If `next_at` has passed all the same, a build with other time zone data computed it.
         let moved = if next_at > now { Some(next_at) } else { calendar.after(now) };
-        return Due { missed: None, run: Vec::new(), next_at: moved };
+        return DueTicks { missed: None, run: Vec::new(), next_at: moved };
     };
     let late = now.duration_since(last).unsigned_abs() > GRACE;
     let most = match catch_up {
@@ -153,22 +161,22 @@ pub fn due(calendar: &Calendar, catch_up: CatchUp, next_at: Timestamp, now: Time
     run.reverse();
     let after = calendar.after(now);
     let first = run.first().copied().or(after).unwrap_or(now);
-    Due { missed: (first > next_at).then_some((next_at, first)), run, next_at: after }
+    DueTicks { missed: (first > next_at).then_some((next_at, first)), run, next_at: after }
 }
 
-/// What a tick meets: `open` says that an execution of the schedule has not ended, `buffered` that a tick waits for
-/// that.
-pub fn meet(overlap: Overlap, open: bool, buffered: bool) -> Fate {
+/// Decides what to do with a tick. `open`: an execution of the schedule has not ended. `buffered`: a tick already
+/// waits for the end of that execution.
+pub fn decide_tick(overlap: Overlap, open: bool, buffered: bool) -> TickDecision {
     match overlap {
-        Overlap::Allow => Fate::Start,
-        Overlap::Skip | Overlap::BufferOne if !open && !buffered => Fate::Start,
-        Overlap::BufferOne if !buffered => Fate::Buffer,
-        Overlap::Skip => Fate::Skip("an execution that this schedule started has not ended"),
-        Overlap::BufferOne => Fate::Skip("a tick waits already for the execution that has not ended"),
+        Overlap::Allow => TickDecision::Start,
+        Overlap::Skip | Overlap::BufferOne if !open && !buffered => TickDecision::Start,
+        Overlap::BufferOne if !buffered => TickDecision::Buffer,
+        Overlap::Skip => TickDecision::Skip("an execution that this schedule started has not ended"),
+        Overlap::BufferOne => TickDecision::Skip("another tick already waits for the execution that has not ended"),
     }
 }
 
-/// What is wrong with a rule; pointers are those of its fields in a document.
+/// Returns the problems of a rule. Each problem points to the field of the rule as it is named in a document.
 pub fn check(rule: &Rule) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut wrong = |pointer: &str, message: String| {
@@ -176,9 +184,9 @@ pub fn check(rule: &Rule) -> Vec<Problem> {
     };
     if let Err(bad) = Calendar::read(&rule.timing, Timestamp::UNIX_EPOCH) {
         let pointer = match bad {
-            Bad::Cron(_) => "/cron",
-            Bad::Zone => "/timezone",
-            Bad::At => "/at",
+            TimingError::Cron(_) => "/cron",
+            TimingError::TimeZone => "/timezone",
+            TimingError::At => "/at",
         };
         wrong(pointer, bad.to_string());
     }
@@ -188,15 +196,15 @@ pub fn check(rule: &Rule) -> Vec<Problem> {
     problems
 }
 
-/// Reads `on: {schedule: […]}` of a document; inputs are judged by what the document declares.
+/// Reads `on: {schedule: […]}` of a document. The input of each schedule is checked against the workflow's inputs.
 pub(crate) fn read(value: &Value, at: &str, inputs: &Inputs, problems: &mut Vec<Problem>) -> Vec<Rule> {
     let Value::Array(list) = value else {
         problems.push(Problem::new(Code::WrongType, at.to_owned(), "must be a list of schedules".to_owned()));
         return Vec::new();
     };
     if list.len() > MAX_IN_DOCUMENT {
-        let told = format!("there are {} schedules, more than {MAX_IN_DOCUMENT}", list.len());
-        problems.push(Problem::new(Code::TooLarge, at.to_owned(), told));
+        let message = format!("there are {} schedules, more than {MAX_IN_DOCUMENT}", list.len());
+        problems.push(Problem::new(Code::TooLarge, at.to_owned(), message));
         return Vec::new();
     }
     let mut rules: Vec<Rule> = Vec::new();
@@ -204,8 +212,8 @@ pub(crate) fn read(value: &Value, at: &str, inputs: &Inputs, problems: &mut Vec<
         let at = child(at, &place.to_string());
         let Some(rule) = one(value, &at, problems) else { continue };
         if rules.iter().any(|known| known.timing == rule.timing) {
-            let told = "is there already with this time zone".to_owned();
-            problems.push(Problem::new(Code::BadValue, child(&at, "cron"), told));
+            let message = "is given twice with this time zone".to_owned();
+            problems.push(Problem::new(Code::BadValue, child(&at, "cron"), message));
         }
         let mut found = check(&rule);
         if let Err(refused) = inputs.apply(rule.input.clone()) {
@@ -219,7 +227,7 @@ pub(crate) fn read(value: &Value, at: &str, inputs: &Inputs, problems: &mut Vec<
 
 fn one(value: &Value, at: &str, problems: &mut Vec<Problem>) -> Option<Rule> {
     let known = &["cron", "timezone", "input", "priority", "concurrency_key", "overlap", "catch_up"];
-    let mut fields = Fields::open(value, at, known, Stage::Run, problems)?;
+    let mut fields = Fields::open(value, at, known, CheckTime::Run, problems)?;
     fields.require("cron");
     let cron = fields.text("cron");
     let timezone = fields.text("timezone").unwrap_or(UTC).to_owned();
@@ -235,30 +243,4 @@ fn one(value: &Value, at: &str, problems: &mut Vec<Problem>) -> Option<Rule> {
         overlap: overlap.unwrap_or_default(),
         catch_up: catch_up.unwrap_or_default(),
     })
-}
-
-/// The names of values as stored: what serde calls them.
-macro_rules! names {
-    ($($type:ident { $($variant:ident => $name:literal),* })*) => {
-        $(impl $type {
-            pub const ALL: [$type; [$($name),*].len()] = [$($type::$variant),*];
-
-            /// The name as stored and shown.
-            pub fn name(self) -> &'static str {
-                match self { $($type::$variant => $name),* }
-            }
-
-            pub fn parse(text: &str) -> Option<$type> {
-                $type::ALL.into_iter().find(|known| known.name() == text)
-            }
-        })*
-    };
-}
-
-names! {
-    Overlap { Skip => "skip", BufferOne => "buffer_one", Allow => "allow" }
-    CatchUp { Skip => "skip", Last => "last", All => "all" }
-    Status { Active => "ACTIVE", Paused => "PAUSED", Ended => "ENDED" }
-    TickStatus { Started => "STARTED", Buffered => "BUFFERED", Skipped => "SKIPPED", Failed => "FAILED",
-        Refused => "REFUSED" }
 }

@@ -1,24 +1,27 @@
-//! What the service tells its operators: every metric, span and log event, in one table.
+//! What operators can observe: every metric, span and log event, in one table.
 //!
 //! Invariants
-//! - Names, types, labels, levels and fields here are a contract; code uses these constants, and a
-//!   test walks the table against a running service.
-//! - No label has a value per workspace, execution or node: what grows with the tenants is no label.
+//! - Names, types, labels, levels and fields are a public contract. The code uses these constants, and a test compares
+//!   the table with a running service.
+//! - No label has a value for each workspace, execution or node. So the number of series does not grow with the number
+//!   of workspaces.
 //!
-//! Not here: counting and logging (`engine`, `server`), the page that is made of this
-//! (`docs/metrics.md`), other log lines, which are for people and may change.
+//! Not here: counting and logging (`engine`, `server`), the page that is generated from this table
+//! (`docs/reference/metrics.md`), and all other log lines, which are no contract and may change.
 
 pub mod events;
 pub mod metrics;
 pub mod spans;
 pub mod trace;
 
-/// What a metric is.
+use crate::names::names;
+
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Counter,
     Gauge,
-    /// With the upper bounds of its buckets.
+    /// Holds the upper bounds of its buckets.
     Histogram(&'static [f64]),
 }
 
@@ -30,30 +33,27 @@ pub struct Metric {
     pub labels: &'static [&'static str],
     /// What it measures.
     pub help: &'static str,
-    /// What to do about it.
-    pub act: &'static str,
+    /// What an operator should do about its values.
+    pub action: &'static str,
 }
 
 /// A span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub name: &'static str,
-    /// The span it lies in.
-    pub within: Option<&'static str>,
+    /// The name of its parent span.
+    pub parent: Option<&'static str>,
     pub fields: &'static [&'static str],
     pub help: &'static str,
 }
 
-/// How loud a log event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    Error,
-    Warn,
-    Info,
-    Debug,
+names! {
+    /// The level of a log event.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Level { Error = "ERROR", Warn = "WARN", Info = "INFO", Debug = "DEBUG" }
 }
 
-/// A log event. `{}` in its message stands for a number or a name.
+/// A log event. Its message may have the placeholder `{}` for a number or a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     pub message: &'static str,
@@ -63,7 +63,7 @@ pub struct Event {
 }
 
 impl Kind {
-    /// As `# TYPE` says it.
+    /// The name in the `# TYPE` line of the Prometheus text format.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -73,25 +73,14 @@ impl Kind {
     }
 }
 
-impl Level {
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::Error => "ERROR",
-            Level::Warn => "WARN",
-            Level::Info => "INFO",
-            Level::Debug => "DEBUG",
-        }
-    }
-}
-
 impl Event {
-    /// The message with something in its gap.
-    pub fn filled(&self, with: impl std::fmt::Display) -> String {
-        self.message.replacen("{}", &with.to_string(), 1)
+    /// The message with its placeholder replaced by `value`.
+    pub fn message_with(&self, value: impl std::fmt::Display) -> String {
+        self.message.replacen("{}", &value.to_string(), 1)
     }
 
-    /// Is this text such a message?
-    pub fn is(&self, text: &str) -> bool {
+    /// Does this text match the message, with any value in the placeholder?
+    pub fn matches(&self, text: &str) -> bool {
         match self.message.split_once("{}") {
             Some((head, tail)) => {
                 text.len() > head.len() + tail.len() && text.starts_with(head) && text.ends_with(tail)

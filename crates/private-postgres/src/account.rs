@@ -1,6 +1,7 @@
-//! The system user the server runs as: ourselves, or `postgres` if we are root, whom it refuses.
+//! The system user that runs the server: the current user, or `postgres` if the current user is root, because
+//! PostgreSQL refuses to run as root.
 //!
-//! Not here: becoming that user (`child`), which only the re-executed process does.
+//! Not here: the change to that user (`child`), which only the re-executed process makes.
 
 use std::{
     fs, io,
@@ -28,13 +29,14 @@ impl Account {
         Ok(Account { uid, gid })
     }
 
-    /// Makes a directory that only this account can enter; `AlreadyExists` is the caller's to judge.
+    /// Creates a directory that only this account can enter. The caller decides whether `AlreadyExists` is an error.
     pub(super) fn make_dir(&self, dir: &Path) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(dir)?;
         self.own(dir)
     }
 
-    /// Does not follow links: the server's user could have put one there for us, who may be root.
+    /// Gives a file or directory to this account. Does not follow links: if we are root, a link that the server's user
+    /// put there could otherwise give it any file of the system.
     pub(super) fn own(&self, path: &Path) -> io::Result<()> {
         if geteuid() == self.uid {
             return Ok(());
@@ -42,15 +44,16 @@ impl Account {
         lchown(path, Some(self.uid.as_raw()), Some(self.gid.as_raw()))
     }
 
-    /// Whether what `owner` has may be used: it is the server's, or ours to give to it.
+    /// Whether a directory of this owner may be used: the owner is this account, or the current user, who can give the
+    /// directory to this account.
     pub(super) fn accepts_owner(&self, owner: u32) -> bool {
         owner == self.uid.as_raw() || owner == geteuid().as_raw()
     }
 
-    /// Fails on the first directory above `dir` that this account may not pass through.
+    /// Checks that this account may enter every directory above `dir`. The error names the first that it may not.
     pub(super) fn check_reach(&self, dir: &Path) -> Result<(), Error> {
         if geteuid() == self.uid {
-            return Ok(()); // Made by us, hence reached by us.
+            return Ok(()); // The account is the current user, who created or opened the directory.
         }
         let above: Vec<&Path> = dir.ancestors().skip(1).collect();
         for parent in above.into_iter().rev() {
@@ -69,7 +72,7 @@ impl Account {
         Ok(())
     }
 
-    /// A directory nobody has used before, for this account only.
+    /// Creates a directory with a new random name that only this account can enter.
     pub(super) fn make_fresh_dir(&self, parent: &Path, prefix: &str) -> Result<PathBuf, Error> {
         let dir = parent.join(format!("{prefix}{}", uuid::Uuid::new_v4().simple()));
         self.make_dir(&dir).map_err(Error::io_at("make directory", &dir))?;

@@ -1,8 +1,8 @@
-//! Finding PostgreSQL's programs: which installations there are, and which of them to use.
+//! Finds PostgreSQL's programs: which installations exist, and which installation to use.
 //!
 //! Invariants
-//! - A directory that was named is the only one considered.
-//! - Data is only ever opened by its own major version; without data the newest wins.
+//! - If the user named a directory (`FOREBAY_PG_BIN`), no other directory is searched.
+//! - Existing data is opened only by the major version that created it. Without data the newest version is used.
 
 use std::{
     env,
@@ -14,10 +14,11 @@ use std::{
 
 use super::Error;
 
-/// The oldest version whose features our SQL needs.
+/// The oldest version that supports Forebay's SQL.
 pub(super) const OLDEST_MAJOR: u32 = 15;
 
-/// Where packages put versions side by side: a directory, how its entries begin, and where in them programs are.
+/// Where packages install several versions: the parent directory, the prefix of a version's directory, and the
+/// directory of the programs in that directory.
 const PACKAGES: [(&str, &str, &str); 5] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr", "pgsql-", "bin"),
@@ -43,7 +44,7 @@ impl Binaries {
 
     /// The installation in this directory, if it has both programs and is new enough.
     fn in_dir(dir: &Path) -> Option<Binaries> {
-        // Through links, such as /usr/local/bin/postgres, to the directory that has all the programs.
+        // Resolves a link such as /usr/local/bin/postgres, to find the directory that has all the programs.
         let real = dir.join("postgres").canonicalize().ok()?;
         let dir = [real.parent()?, dir].into_iter().find(|dir| dir.join("initdb").is_file())?.to_owned();
         let output = Command::new(dir.join("postgres")).arg("--version").stdin(Stdio::null()).output().ok()?;
@@ -52,7 +53,8 @@ impl Binaries {
     }
 }
 
-/// `given` instead of a search; `data_major` is the version of the data in `data_dir`, if there is any.
+/// The installation to use. `given` replaces the search. `data_major` is the version of the data in `data_dir`. None:
+/// there is no data.
 pub(super) fn find(
     given: Option<&Path>,
     search_path: Option<&OsStr>,
@@ -67,7 +69,7 @@ pub(super) fn find(
 }
 
 fn choose(found: &[Binaries], data_major: Option<u32>, data_dir: &Path) -> Result<Binaries, Error> {
-    // Of equals the last is the maximum, hence the reversal: the first place searched wins.
+    // Of equal versions `max_by_key` returns the last, so the list is reversed: the directory searched first wins.
     let newest = found.iter().rev().max_by_key(|binaries| binaries.major).ok_or(Error::NotFound)?;
     let Some(data) = data_major else { return Ok(newest.clone()) };
     if let Some(same) = found.iter().find(|binaries| binaries.major == data) {
@@ -91,7 +93,7 @@ fn candidates(search_path: Option<&OsStr>) -> Vec<PathBuf> {
     dirs
 }
 
-/// From "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)" or "… 18beta1".
+/// The major version in "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)" or "… 18beta1".
 fn parse_version(line: &str) -> Option<u32> {
     let (_, version) = line.split_once("(PostgreSQL) ")?;
     version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -123,8 +125,8 @@ mod tests {
         assert_eq!(choose(&found, Some(15)).expect("there is one"), at("/a", 15));
         assert_eq!(
             choose(&found, Some(16)).expect_err("there is none").to_string(),
-            "the data in /data is of PostgreSQL 16, but only 15, 17 is here: \
-             install PostgreSQL 16, or move the directory away to begin empty"
+            "the data in /data is from PostgreSQL 16, but only 15, 17 is installed: \
+             install PostgreSQL 16, or move the directory away to start with an empty database"
         );
         assert_eq!(
             choose(&[], Some(15)).expect_err("there are none").to_string(),

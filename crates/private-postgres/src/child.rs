@@ -1,14 +1,16 @@
-//! Starting a program as the server's user, tied to our life.
+//! Starts a program as the server's user, so that it ends with this process.
 //!
 //!     us ──spawn──▶ us again: drop user, die with parent, own group, parent still there? ──exec──▶ postgres
 //!
-//! These steps belong between fork and exec, where only `unsafe` code may run. So we run ourselves
-//! once more and do them there, in safe code: the process id stays the same through the exec.
+//! The steps before exec must run in the new process, after fork and before exec. Rust allows that only in `unsafe`
+//! code. So the new process first executes this program again, which takes the steps in safe code and then executes
+//! PostgreSQL. Both executions keep the process id.
 //!
 //! Invariants
-//! - The death signal is set after the change of user, which would clear it.
-//! - The parent is checked after the death signal is set: it cannot die unnoticed in between.
-//! - The program gets nothing of our environment: PGPORT, PGOPTIONS or LC_ALL would change the server.
+//! - The death signal (the signal that Linux sends when the parent dies) is set after the change of user, because a
+//!   change of user clears the signal.
+//! - The parent is checked after the death signal is set. So a parent that dies is noticed, before or after the check.
+//! - The program does not inherit the environment: PGPORT, PGOPTIONS or LC_ALL would change the server.
 
 use std::{
     convert::Infallible,
@@ -22,7 +24,7 @@ use nix::unistd::{Gid, Pid, Uid, geteuid, getppid, setgid, setpgid, setuid};
 
 use super::{Account, Error};
 
-/// How to run ourselves so that [`child_main`] is called with whatever follows `args`.
+/// How to execute this program so that it calls [`child_main`] with the arguments after `args`.
 #[derive(Clone, Debug)]
 pub struct Launcher {
     /// An absolute path: the working directory changes.
@@ -31,31 +33,33 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// To be spawned from a thread that outlives the program: its end is taken for our death.
+    /// A command that runs `program` as `account`. Spawn the command from a thread that outlives the program: on Linux
+    /// the end of that thread stops the program.
     pub(super) fn command(&self, account: &Account, program: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
             .args([process::id(), account.uid.as_raw(), account.gid.as_raw()].map(|id| id.to_string()))
             .arg(program)
-            .current_dir("/") // One that every user may read, as initdb wants.
+            .current_dir("/") // initdb needs a directory that its user may read; every user may read this one.
             .stdin(Stdio::null());
         command
     }
 }
 
-/// The body of the re-executed process: becomes the program it is given, or says why not.
-/// `args`: our parent's process id, the user and group ids to take, the program, its arguments.
+/// The main function of the re-executed process: replaces the process by the given program, or returns the error.
+/// `args`: the process id of the parent, the ids of the user and the group to run as, the program, its arguments.
 pub fn child_main(args: impl IntoIterator<Item = OsString>) -> Result<Infallible, Error> {
     let mut args = args.into_iter();
-    let parent = number(args.next(), "the first argument is a process id")?;
-    let uid = number(args.next(), "the second argument is a user id")?;
-    let gid = number(args.next(), "the third argument is a group id")?;
-    let program = args.next().ok_or(Error::BadChildArguments("the fourth argument is a program"))?;
+    let parent = number(args.next(), "the first argument must be a process id")?;
+    let uid = number(args.next(), "the second argument must be a user id")?;
+    let gid = number(args.next(), "the third argument must be a group id")?;
+    let program =
+        args.next().ok_or(Error::BadChildArguments("the fourth argument must be the path of the program to run"))?;
 
     become_user(Uid::from_raw(uid), Gid::from_raw(gid))?;
     die_with_parent()?;
-    // A group of its own: Ctrl-C in the terminal is for us, who then stop the server in order.
+    // A process group of its own: Ctrl-C in the terminal reaches only Forebay, which then stops the server cleanly.
     setpgid(Pid::from_raw(0), Pid::from_raw(0)).map_err(Error::io("start a process group"))?;
     if u32::try_from(getppid().as_raw()) != Ok(parent) {
         return Err(Error::ParentGone);
@@ -83,7 +87,7 @@ fn die_with_parent() -> Result<(), Error> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGINT).map_err(Error::io("ask to die with our parent"))
 }
 
-/// Elsewhere the next start finds the orphan and stops it.
+/// Other systems have no such signal: the next start finds the orphan and stops it (`orphans`).
 #[cfg(not(target_os = "linux"))]
 fn die_with_parent() -> Result<(), Error> {
     Ok(())

@@ -1,13 +1,14 @@
-//! The data directory: whose it is, who may use it now, and what lies where in it.
+//! The data directory: its owner, its lock, and its layout.
 //!
-//!     <data>  forebay.lock   held by the process that uses the directory; holds its id
-//!             pg             the cluster      pg.tmp-*   one that initdb did not finish
-//!             log, log.1     what the server said since this start, and before it
+//!     <data>  forebay.lock   locked by the process that uses the directory; contains the id of that process
+//!             pg             the cluster      pg.tmp-*   a cluster that initdb did not finish
+//!             log, log.1     the server's output since this start, and since the start before it
 //!             s              the socket (`socket`)
 //!
 //! Invariants
-//! - Nothing is changed in a directory that is not ours, nor without the lock.
-//! - An ephemeral directory goes with its owner, or with the next ephemeral start if that was killed.
+//! - Nothing is changed in a directory that Forebay did not create, nor without the lock.
+//! - The process that created an ephemeral directory deletes it. If that process was killed, the next ephemeral start
+//!   deletes the directory.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},
@@ -24,7 +25,7 @@ use super::{Account, Error, orphans};
 const LOCK: &str = "forebay.lock";
 const UNFINISHED: &str = "pg.tmp-";
 const EPHEMERAL: &str = "forebay-ephemeral-";
-/// Enough of a log to see why a server ended.
+/// How much of the end of a log an error shows: enough to see why a server ended.
 const TAIL_BYTES: u64 = 4096;
 
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Data {
         self.dir.join("log")
     }
 
-    /// The version that made the cluster; none if there is no cluster yet.
+    /// The major version of PostgreSQL that created the cluster. None: there is no cluster yet.
     pub(super) fn major(&self) -> Result<Option<u32>, Error> {
         let cluster = self.cluster();
         if !cluster.try_exists().map_err(Error::io_at("look for", &cluster))? {
@@ -72,8 +73,8 @@ impl Data {
         major.map(Some).ok_or(Error::Damaged { cluster })
     }
 
-    /// A name for `initdb` to write to, after removing what earlier ones left. Never the same name
-    /// twice: an `initdb` that was told to stop tidies up by name, and may still be at it.
+    /// A new directory for `initdb`, after removing the directories of earlier unfinished runs. A name is never used
+    /// twice: an earlier `initdb` that is still stopping deletes its directory by name.
     pub(super) fn unfinished_cluster(&self) -> Result<PathBuf, Error> {
         for (name, path) in entries(&self.dir)? {
             if name.starts_with(UNFINISHED) {
@@ -83,7 +84,7 @@ impl Data {
         Ok(self.dir.join(format!("{UNFINISHED}{}", uuid::Uuid::new_v4().simple())))
     }
 
-    /// Begins an empty log and keeps the one before it, so that logs of no more than two starts exist.
+    /// Begins an empty log and keeps the previous log, so that the logs of at most two starts exist.
     pub(super) fn rotate_log(&self) -> Result<(), Error> {
         let log = self.log();
         match fs::rename(&log, self.dir.join("log.1")) {
@@ -99,7 +100,7 @@ impl Data {
             .map(drop)
     }
 
-    /// For a program to write to, after what is there.
+    /// Opens the log for a program that appends to it.
     pub(super) fn open_log(&self) -> Result<File, Error> {
         let log = self.log();
         let mut options = OpenOptions::new();
@@ -112,12 +113,13 @@ impl Drop for Data {
         if self.ephemeral
             && let Err(error) = fs::remove_dir_all(&self.dir)
         {
-            tracing::warn!(%error, dir = %self.dir.display(), "cannot remove an ephemeral data directory");
+            let dir = self.dir.display();
+            tracing::warn!(%error, %dir, "Data directory of a temporary database could not be removed");
         }
     }
 }
 
-/// The last whole lines of a log; empty if it cannot be read, as it only serves to explain.
+/// The last whole lines of a log. Empty if the log cannot be read: its text only explains another error.
 pub(super) fn tail(log: &Path) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
@@ -134,7 +136,7 @@ pub(super) fn tail(log: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).trim_end().to_owned()
 }
 
-/// The directory itself, with links resolved, once it is known to be ours or free to become so.
+/// Creates the directory, or checks that the existing one is Forebay's or empty. Returns its path with links resolved.
 fn make_kept(dir: &Path, account: &Account) -> Result<PathBuf, Error> {
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent).map_err(Error::io_at("make directory", parent))?;
@@ -163,7 +165,7 @@ fn make_ephemeral(parent: &Path, account: &Account) -> Result<PathBuf, Error> {
     let parent = parent.canonicalize().map_err(Error::io_at("look at", parent))?;
     for (name, path) in entries(&parent)? {
         if name.starts_with(EPHEMERAL) && is_abandoned(&path, account) {
-            // Another start may be removing it too; what cannot be removed harms nobody.
+            // Another start may be deleting the same directory. A directory that remains does no harm.
             let _ = fs::remove_dir_all(&path);
         }
     }
@@ -173,7 +175,7 @@ fn make_ephemeral(parent: &Path, account: &Account) -> Result<PathBuf, Error> {
 /// Whether the process that made this directory was killed and its server is gone.
 fn is_abandoned(dir: &Path, account: &Account) -> bool {
     let ours = fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir() && account.accepts_owner(found.uid()));
-    // A lock without an id in it is about to be taken.
+    // A lock file without a process id belongs to a process that is just starting: it writes its id after it locks.
     ours && read_holder(dir).is_some() && Lock::take(dir).is_ok() && !orphans::any(&dir.join("pg"))
 }
 
@@ -187,7 +189,7 @@ fn read_holder(dir: &Path) -> Option<u32> {
     fs::read_to_string(dir.join(LOCK)).ok()?.trim().parse().ok()
 }
 
-/// The right to use a data directory. The system gives it back if we are killed.
+/// The lock on a data directory. The operating system releases the lock if this process is killed.
 #[derive(Debug)]
 struct Lock(File);
 
@@ -218,7 +220,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Not left to the closing of the file: a child of another thread may hold a copy for a moment.
+        // Closing the file is not enough: a child that another thread is just spawning may still have the file open.
         let _ = self.0.unlock();
     }
 }

@@ -1,4 +1,4 @@
-//! Why the embedded server cannot be had, each with what the user can do about it.
+//! Why the private server cannot start or stop. Where the user can do something about an error, its message says what.
 //!
 //! Not here: errors of statements on a running server (`store::Error`).
 
@@ -19,35 +19,36 @@ pub enum Error {
         dir.display())]
     NotInGivenDir { dir: PathBuf },
 
-    #[error("the data in {} is of PostgreSQL {data}, but only {found} is here: {}", data_dir.display(),
+    #[error("the data in {} is from PostgreSQL {data}, but only {found} is installed: {}", data_dir.display(),
         advice_on_version(*data))]
     Version { data_dir: PathBuf, data: u32, found: String },
 
-    #[error("the data directory {} is in use by {}: stop that one, or pass another directory", data_dir.display(),
+    #[error("the data directory {} is in use by {}: stop that process, or pass another directory", data_dir.display(),
         holder(*pid))]
     InUse { data_dir: PathBuf, pid: Option<u32> },
 
-    #[error("{} holds files that are not ours: pass an empty directory, or one that does not exist yet",
+    #[error("{} contains files that Forebay did not create: pass an empty directory, or one that does not exist yet",
         data_dir.display())]
     NotOurs { data_dir: PathBuf },
 
     #[error("{} belongs to the user with id {owner}: run as that user, or pass another directory", data_dir.display())]
     WrongOwner { data_dir: PathBuf, owner: u32 },
 
-    #[error("the user postgres, who runs the server, cannot enter {}: pass a directory elsewhere, such as \
+    #[error("the server runs as the user postgres, who cannot enter {}: pass another directory, such as \
         /var/lib/forebay", dir.display())]
     Unreachable { dir: PathBuf },
 
     #[error(
-        "PostgreSQL does not run as root and there is no user `postgres` to run it: create one, or run as another user"
+        "PostgreSQL does not run as root, and there is no user `postgres`: create that user, or run as another user"
     )]
     NoUser,
 
-    #[error("{} is not a PostgreSQL cluster (its PG_VERSION is missing or unreadable): move it away to begin empty",
+    #[error("{} is not a PostgreSQL cluster (its PG_VERSION is missing or unreadable): move it away to start with an \
+        empty database",
         cluster.display())]
     Damaged { cluster: PathBuf },
 
-    #[error("process {pid} still uses {} and does not stop: end it, then try again", cluster.display())]
+    #[error("process {pid} still uses {} and does not stop: kill it, then try again", cluster.display())]
     Orphan { cluster: PathBuf, pid: i32 },
 
     #[error("{program} ended with {status}; the last lines of {}:\n{tail}", log.display())]
@@ -56,7 +57,7 @@ pub enum Error {
     #[error("the server did not answer within {seconds} s; the last lines of {}:\n{tail}", log.display())]
     NotReady { seconds: u64, log: PathBuf, tail: String },
 
-    #[error("our parent process is gone, so there is nobody to serve")]
+    #[error("the parent process has ended, so PostgreSQL is not started")]
     ParentGone,
 
     #[error("this command is only for forebay itself: {0}")]
@@ -70,7 +71,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err`: what was being done, as a verb phrase.
+    /// Wraps an IO error, for `map_err`. `doing` is what failed, as a verb phrase.
     pub(super) fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Error {
         move |source| Error::Io { doing: doing.into(), source: source.into() }
     }
@@ -86,7 +87,7 @@ fn advice_on_version(data: u32) -> String {
     } else {
         format!("install PostgreSQL {data}")
     };
-    format!("{keep}, or move the directory away to begin empty")
+    format!("{keep}, or move the directory away to start with an empty database")
 }
 
 fn holder(pid: Option<u32>) -> String {

@@ -1,17 +1,18 @@
-//! A private PostgreSQL cluster on the system's own binaries, for `forebay dev`.
+//! A private PostgreSQL cluster, run with the binaries installed on the system, for `forebay dev`.
 //!
 //!     lock ─▶ find binaries ─▶ clear orphans ─▶ initdb (once) ─▶ serve ─▶ ready ─▶ stop ─▶ unlock
 //!
-//! One thread, the keeper, does all of it and stays for as long as the server does: the kernel ties
-//! the server's life to the thread that forked it, not to the process.
+//! One thread, the keeper, does all of this and runs as long as the server. It must: Linux stops the server as soon as
+//! the thread that forked it ends, even if the process continues.
 //!
 //! Invariants
-//! - The lock is taken before anything in the directory is looked at, and kept until the server is gone.
-//! - Nobody but the server's own user can reach the socket, and there is no TCP: so `trust` is safe.
-//! - A directory named `pg` is a whole cluster: `initdb` writes elsewhere and the result is renamed.
-//! - However this process ends, the server stops: told by us, or on Linux by the kernel.
+//! - The lock is taken before anything in the directory is read, and kept until the server has ended.
+//! - Only the server's own user can reach the socket, and the server does not listen on TCP. So the authentication
+//!   method `trust`, which needs no password, is safe.
+//! - A directory named `pg` is a complete cluster: `initdb` writes to another directory, which is then renamed.
+//! - The server stops when this process ends: this process stops it, or, if it was killed, the kernel does on Linux.
 //!
-//! Not here: reading the environment (the app passes what is needed), the schema (`migrations/`).
+//! Not here: reading the environment (the app passes values in `Options`), the database schema (`migrations/`).
 
 mod account;
 mod binaries;
@@ -39,21 +40,23 @@ pub use self::{
     error::Error,
 };
 
-/// Told what is being done, in a few words, when it takes long enough to be noticed.
+/// Receives a short text when a step takes long enough for a person to notice.
 pub type Progress = Box<dyn Fn(&str) + Send>;
 
-/// What to run and where. All that depends on the environment is here, since only the app reads it.
+/// What to run and where. Everything that depends on the environment is an option, because only the app reads the
+/// environment.
 pub struct Options {
-    /// Where the cluster lives. For an ephemeral one: where its temporary directory is made.
+    /// The directory of the cluster. For an ephemeral one: the parent of its temporary directory.
     pub data_dir: PathBuf,
-    /// Keep nothing: a fresh cluster without fsync, removed at the end.
+    /// Use a new cluster without fsync, and remove it when the server stops.
     pub ephemeral: bool,
     pub launcher: Launcher,
-    /// The directory of `postgres` and `initdb` (`FOREBAY_PG_BIN`); none: search for them.
+    /// The directory of `postgres` and `initdb` (`FOREBAY_PG_BIN`). None: search for them.
     pub postgres_bin: Option<PathBuf>,
-    /// `PATH`, the first place searched.
+    /// The value of `PATH`, whose directories are searched first.
     pub search_path: Option<OsString>,
-    /// `XDG_RUNTIME_DIR`, for the socket when the data directory's path does not suit one.
+    /// The value of `XDG_RUNTIME_DIR`: the parent of the socket's directory if the path of the data directory is
+    /// unsuitable.
     pub runtime_dir: Option<PathBuf>,
     pub max_connections: u32,
     pub progress: Progress,
@@ -84,51 +87,52 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Where data is kept unless the user says otherwise. Not in root's home: the server's user cannot enter it.
+/// The default data directory. For root it is not in the home directory, because the server's user cannot enter that.
 pub fn default_data_dir(home: &Path, is_root: bool) -> PathBuf {
     if is_root { PathBuf::from("/var/lib/forebay") } else { home.join(".local/share/forebay") }
 }
 
-/// A running cluster. Dropping it stops the server too, and blocks meanwhile: prefer [`PrivatePostgres::stop`].
+/// A running cluster. Dropping it also stops the server, but blocks the thread until then: prefer
+/// [`PrivatePostgres::stop`].
 #[derive(Debug)]
 pub struct PrivatePostgres {
-    place: Place,
+    paths: ServerPaths,
     keeper: Option<Keeper>,
 }
 
 impl PrivatePostgres {
-    /// Returns once the server answers and the database `forebay` exists. The work is done on a
-    /// thread of its own, so the runtime is not blocked; dropping the future stops what was begun.
+    /// Returns once the server answers and the database `forebay` exists. Another thread does the work, so the runtime
+    /// is not blocked. If the future is dropped, the server is stopped.
     pub async fn start(options: Options) -> Result<PrivatePostgres, Error> {
         let (ready, started) = oneshot::channel();
-        let (stop, told_to_stop) = mpsc::channel();
+        let (stop, stop_requested) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("postgres-keeper".into())
-            .spawn(move || keep(&options, ready, &told_to_stop))
+            .spawn(move || keep(&options, ready, &stop_requested))
             .map_err(Error::io("start a thread"))?;
         let keeper = Keeper { stop, thread };
         match started.await {
-            Ok(place) => Ok(PrivatePostgres { place: place?, keeper: Some(keeper) }),
+            Ok(paths) => Ok(PrivatePostgres { paths: paths?, keeper: Some(keeper) }),
             Err(_) => Err(keeper.join().expect_err("unless it panics, the keeper reports before it ends")),
         }
     }
 
-    /// For our own client.
+    /// The URL for Forebay's own client.
     pub fn url(&self) -> String {
-        format!("postgresql:///{DATABASE}?host={}&user={USER}", self.place.socket_dir)
+        format!("postgresql:///{DATABASE}?host={}&user={USER}", self.paths.socket_dir)
     }
 
-    /// For `psql` and other tools, which would take the port from `PGPORT`.
+    /// The URL for `psql` and other tools. It names the port, which they would otherwise take from `PGPORT`.
     pub fn psql_url(&self) -> String {
         format!("{}&port={}", self.url(), socket::PORT)
     }
 
-    /// The directory in use, which for an ephemeral cluster is the temporary one.
+    /// The data directory in use. For an ephemeral cluster this is the temporary directory.
     pub fn data_dir(&self) -> &Path {
-        &self.place.data_dir
+        &self.paths.data_dir
     }
 
-    /// Disconnects every client and waits for the server to end; says so if it had ended by itself.
+    /// Disconnects every client and waits for the server to end. Fails if the server had already ended by itself.
     pub async fn stop(mut self) -> Result<(), Error> {
         let keeper = self.keeper.take().expect("only stop and drop take the keeper, and each is last");
         match tokio::task::spawn_blocking(move || keeper.join()).await {
@@ -151,16 +155,16 @@ impl Drop for PrivatePostgres {
 const DATABASE: &str = "forebay";
 const USER: &str = "forebay";
 
-/// What the outside needs to know of a running cluster.
+/// Where a running cluster is.
 #[derive(Debug)]
-struct Place {
+struct ServerPaths {
     data_dir: PathBuf,
     socket_dir: String,
 }
 
 #[derive(Debug)]
 struct Keeper {
-    /// Never sent on: its end is the message.
+    /// Nothing is ever sent: dropping the sender asks the keeper to stop.
     stop: mpsc::Sender<()>,
     thread: JoinHandle<Result<(), Error>>,
 }
@@ -175,14 +179,14 @@ impl Keeper {
 /// The whole life of the keeper's thread.
 fn keep(
     options: &Options,
-    ready: oneshot::Sender<Result<Place, Error>>,
-    told_to_stop: &mpsc::Receiver<()>,
+    ready: oneshot::Sender<Result<ServerPaths, Error>>,
+    stop_requested: &mpsc::Receiver<()>,
 ) -> Result<(), Error> {
     match Cluster::open(options) {
         Ok(mut cluster) => {
-            // Nobody waiting any more means that the sender of the stop is gone too.
-            let _ = ready.send(Ok(cluster.place()));
-            let _ = told_to_stop.recv();
+            // Sending fails if the caller dropped the future. That dropped `stop` too, so `recv` returns immediately.
+            let _ = ready.send(Ok(cluster.paths()));
+            let _ = stop_requested.recv();
             cluster.server.stop()
         }
         Err(error) => {
@@ -192,7 +196,7 @@ fn keep(
     }
 }
 
-/// Dropped in this order: the server stops, then its directories go, then the lock.
+/// The fields are dropped in this order: the server stops, its directories are removed, the lock is released.
 struct Cluster {
     server: Server,
     socket: Socket,
@@ -218,8 +222,8 @@ impl Cluster {
         Ok(Cluster { server, socket, data })
     }
 
-    fn place(&self) -> Place {
-        Place { data_dir: self.data.dir().to_owned(), socket_dir: self.socket.dir().to_owned() }
+    fn paths(&self) -> ServerPaths {
+        ServerPaths { data_dir: self.data.dir().to_owned(), socket_dir: self.socket.dir().to_owned() }
     }
 }
 

@@ -1,13 +1,13 @@
-//! Servers that outlived the process that started them.
+//! Orphans: servers that still run although the process that started them has ended.
 //!
-//!     still stopping ──5 s──▶ told to stop (SIGINT) ──10 s──▶ told to abort (SIGQUIT) ──10 s──▶ given up on
+//!     still stopping ──5 s──▶ SIGINT (stop) ──10 s──▶ SIGQUIT (abort) ──10 s──▶ an error: the server does not stop
 //!
-//! On Linux an orphan is on its way out already, told by the kernel. Elsewhere, or if the server's
-//! own death left a backend busy, somebody has to wait or to ask.
+//! On Linux the kernel has already sent an orphan the signal to stop, so this code first only waits. On other systems,
+//! or if a backend is still busy after the server died, it also sends signals.
 //!
 //! Invariants
-//! - Called with the lock held: a server of this cluster has no living owner.
-//! - A process that is dead but not reaped, or is another program, or serves another cluster, is no orphan.
+//! - Called with the lock on the data directory held, so no living process owns a server of this cluster.
+//! - A zombie process, another program, or a server of another cluster is not an orphan.
 //! - `postmaster.pid` is removed only when no process of the cluster is left.
 
 use std::{
@@ -26,7 +26,7 @@ use super::{Error, Progress};
 
 pub(super) const POLL: Duration = Duration::from_millis(10);
 
-/// Returns when no server of this cluster is left, nor its `postmaster.pid`.
+/// Stops every orphan of this cluster and removes its `postmaster.pid`. Fails if an orphan does not stop.
 pub(super) fn clear(cluster: &Path, progress: &Progress) -> Result<(), Error> {
     if any(cluster) {
         progress("waiting for the previous server to stop…");
@@ -35,7 +35,7 @@ pub(super) fn clear(cluster: &Path, progress: &Progress) -> Result<(), Error> {
     for (signal, patience) in steps {
         if let Some(signal) = signal {
             for pid in living(cluster) {
-                let _ = kill(pid, signal); // It may have ended since it was seen.
+                let _ = kill(pid, signal); // Fails if the process has ended meanwhile, which is what we want.
             }
         }
         if is_cleared_within(cluster, Duration::from_secs(patience)) {
@@ -52,7 +52,7 @@ pub(super) fn any(cluster: &Path) -> bool {
     !living(cluster).is_empty()
 }
 
-/// The fields of `postmaster.pid` we use: the server's process, and whether it says it is ready.
+/// Reads `postmaster.pid`: the id of the server's process, and whether the server reports that it is ready.
 pub(super) fn read_pid_file(cluster: &Path) -> Option<(Pid, bool)> {
     let text = fs::read_to_string(cluster.join("postmaster.pid")).ok()?;
     let mut lines = text.lines();
@@ -81,11 +81,12 @@ fn remove_pid_file(cluster: &Path) -> Result<(), Error> {
     }
 }
 
-/// The server's main process alone while it lives, as its children go with it; else any they left.
+/// The processes to wait for: the server's main process while it lives, because its children end with it. After the
+/// main process died: the children that still run.
 #[cfg(target_os = "linux")]
 fn living(cluster: &Path) -> Vec<Pid> {
-    // Another user's working directory may be hidden from us, even from root in a container; then
-    // the word of the pid file is enough.
+    // The working directory of another user's process may be unreadable, even for root in a container. The process
+    // that the pid file names then counts as the server if it is a PostgreSQL process.
     let main = read_pid_file(cluster).map(|(pid, _)| pid);
     if let Some(pid) = main.filter(|pid| is_postgres(*pid) && works_in(*pid, cluster).unwrap_or(true)) {
         return vec![pid];
@@ -95,7 +96,7 @@ fn living(cluster: &Path) -> Vec<Pid> {
     pids.filter(|pid| works_in(*pid, cluster).unwrap_or(false) && is_postgres(*pid)).collect()
 }
 
-/// Whether this is a living process of that program; one that is dead but not reaped is not.
+/// Whether this is a living process of PostgreSQL. A zombie is not.
 #[cfg(target_os = "linux")]
 fn is_postgres(pid: Pid) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };

@@ -1,11 +1,12 @@
-//! The server's process: made by `initdb` once, started, asked until it answers, stopped.
+//! The server's process: `initdb` creates the cluster once; the server is started, polled until it answers, and
+//! stopped.
 //!
 //!     spawn ──▶ starting ──answers──▶ ready ──SIGINT──▶ stopping ──10 s──▶ SIGQUIT ──10 s──▶ SIGKILL
 //!                  └──────ends──────────┴──▶ reported with the last lines of its log
 //!
 //! Invariants
-//! - Ready means that *our* process answers: the pid file names it, not one that was there before.
-//! - Never SIGTERM: it waits for clients to leave by themselves.
+//! - Ready means that the process started here answers: the pid file names this process, not an earlier server.
+//! - SIGTERM is never sent: after it the server waits until every client has disconnected by itself.
 
 use std::{
     ffi::OsString,
@@ -32,12 +33,12 @@ use super::{
 
 /// How long a server may take to answer: after a crash it first replays up to `max_wal_size`.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// After which a start is no longer usual and worth a word.
+/// A start that takes longer than this is reported as progress.
 const UNUSUAL: Duration = Duration::from_secs(2);
-/// How long to wait for the end after each of the signals that ask for it.
+/// How long to wait for the end of the server after each signal.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes a new cluster. It appears under its name only when it is whole.
+/// Creates a new cluster, in a temporary directory that is renamed to `pg` when the cluster is complete.
 pub(super) fn init(launcher: &Launcher, account: &Account, binaries: &Binaries, data: &Data) -> Result<(), Error> {
     let unfinished = data.unfinished_cluster()?;
     let mut command = launcher.command(account, &binaries.initdb());
@@ -51,7 +52,7 @@ pub(super) fn init(launcher: &Launcher, account: &Account, binaries: &Binaries, 
     fs::rename(&unfinished, data.cluster()).map_err(Error::io_at("rename", &unfinished))
 }
 
-/// Stopped when dropped.
+/// A started server. Dropping it stops the server.
 #[derive(Debug)]
 pub(super) struct Server {
     process: Child,
@@ -74,7 +75,7 @@ impl Server {
         Ok(Server { process: spawn(command, data)?, log: data.log() })
     }
 
-    /// Returns when the server answers and our database exists.
+    /// Returns when the server answers and the database `forebay` exists.
     pub(super) fn wait_until_ready(&mut self, data: &Data, socket: &Socket, progress: &Progress) -> Result<(), Error> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::io("start a runtime"))?;
@@ -82,12 +83,12 @@ impl Server {
         config.host_path(socket.dir()).port(PORT).user(USER).dbname("postgres");
 
         let began = Instant::now();
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             if let Some(status) = self.exit_status()? {
                 return Err(self.exited(status));
             }
-            // Asked only once it says it is ready: earlier questions would fill its log.
+            // Connect only after the pid file says ready: earlier attempts would fill the log.
             if read_pid_file(&data.cluster()) == Some((self.pid(), true))
                 && let Some(created) = runtime.block_on(create_database(&config))
             {
@@ -97,21 +98,21 @@ impl Server {
                 let (seconds, log) = (PATIENCE.as_secs(), self.log.clone());
                 return Err(Error::NotReady { seconds, tail: tail(&log), log });
             }
-            if began.elapsed() > UNUSUAL && !is_told {
+            if began.elapsed() > UNUSUAL && !is_reported {
                 progress("waiting for the database, which may be recovering from a crash…");
-                is_told = true;
+                is_reported = true;
             }
             thread::sleep(POLL);
         }
     }
 
-    /// Fails if the server had ended by itself.
+    /// Stops the server and waits for its end. Fails if the server had already ended by itself.
     pub(super) fn stop(&mut self) -> Result<(), Error> {
         if let Some(status) = self.exit_status()? {
             return Err(self.exited(status));
         }
         for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGKILL] {
-            // Not reaped, so the id is still its own.
+            // The process was not reaped, so no other process can have its id.
             kill(self.pid(), signal).map_err(Error::io("signal the server"))?;
             let deadline = Instant::now() + STOP_PATIENCE;
             while Instant::now() < deadline {
@@ -142,12 +143,12 @@ impl Drop for Server {
         if let Ok(None) = self.exit_status()
             && let Err(error) = self.stop()
         {
-            tracing::warn!(%error, "cannot stop the embedded PostgreSQL");
+            tracing::warn!(%error, "Private PostgreSQL could not be stopped");
         }
     }
 }
 
-/// Both outputs go to the log.
+/// Starts the program. Its stdout and stderr go to the log.
 fn spawn(mut command: Command, data: &Data) -> Result<Child, Error> {
     command.stdout(data.open_log()?).stderr(data.open_log()?);
     let program = PathBuf::from(command.get_program());
@@ -172,7 +173,7 @@ fn settings(socket: &Socket, max_connections: u32, ephemeral: bool) -> Vec<OsStr
     settings.into_iter().map(OsString::from).collect()
 }
 
-/// None if the server does not answer yet.
+/// Creates the database `forebay` if it does not exist. None: the server does not answer yet.
 async fn create_database(config: &Config) -> Option<Result<(), Error>> {
     let (client, connection) = config.connect(NoTls).await.ok()?;
     let create = async {
@@ -182,7 +183,7 @@ async fn create_database(config: &Config) -> Option<Result<(), Error>> {
         }
         Ok(())
     };
-    // The connection does the talking, and ends with an error only if `create` does.
+    // The connection task ends with an error only if `create` does.
     let created = tokio::select! {
         created = create => created,
         Err(error) = connection => Err(error),

@@ -1,8 +1,9 @@
-//! Where the server's socket lies: in the data directory, or elsewhere if that path does not suit.
+//! The directory of the server's Unix socket: `s` in the data directory, or a new directory elsewhere if that path is
+//! too long or has special characters.
 //!
 //! Invariants
-//! - The directory is closed to all but the server's user (and root).
-//! - Its path needs no quoting in a URL or in the server's settings, and is short enough for the system.
+//! - Only the server's user (and root) can enter the directory.
+//! - Its path needs no quoting in a URL or in the server's settings, and is short enough for a socket address.
 
 use std::{
     fs, io,
@@ -13,13 +14,13 @@ use super::{Account, Error};
 
 pub(super) const PORT: u16 = 5432;
 
-/// What `sockaddr_un` has room for, less the final zero.
+/// The longest path that `sockaddr_un` can hold, without its final zero byte.
 const LONGEST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 #[derive(Debug)]
 pub(super) struct Socket {
     dir: String,
-    /// Made for this start only, so removed with it.
+    /// Whether the directory was created for this start only. It is then removed when the server stops.
     is_fresh: bool,
 }
 
@@ -49,12 +50,12 @@ impl Drop for Socket {
         if self.is_fresh
             && let Err(error) = fs::remove_dir_all(&self.dir)
         {
-            tracing::warn!(%error, dir = self.dir, "cannot remove a socket directory");
+            tracing::warn!(%error, dir = self.dir, "Socket directory could not be removed");
         }
     }
 }
 
-/// The path as text, if it can be one of a socket's directory.
+/// The path as text, if it is plain and short enough for the directory of a socket.
 fn suitable(dir: &Path) -> Option<String> {
     let text = dir.to_str()?;
     let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte));

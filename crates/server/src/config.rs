@@ -1,16 +1,17 @@
-//! Every setting, with its default and its reason.
+//! Every setting, with its default and its description.
 //!
 //! Invariants
-//! - Unknown keys and values that cannot work together stop the start, with the key's name.
-//! - Nothing is unbounded, and no secret is shown by `Debug` or by `masked`.
+//! - The service does not start with an unknown key, or with values that contradict each other. The error names the
+//!   key, the value and what to write instead.
+//! - Neither `Debug` nor `masked` shows a secret.
 //!
-//! Not here: where values come from (`app` reads flags, environment and file, in that order).
+//! Not here: where values come from (`app` reads flags, environment variables and the configuration file).
 
 mod auth;
+mod descriptions;
 mod engine_kind;
 mod http;
 mod origins;
-mod reasons;
 mod retention;
 mod retry;
 mod secrets;
@@ -18,13 +19,13 @@ mod temporal;
 
 use std::time::Duration;
 
-use engine::outbound::{Allow, Deny};
+use engine::outbound::{AllowEntry, DenyEntry};
 use serde::{Deserialize, Serialize};
 
 pub use auth::Auth;
+pub use descriptions::DESCRIPTIONS;
 pub use engine_kind::EngineKind;
 pub use http::Http;
-pub use reasons::REASONS;
 pub use retention::Retention;
 pub use retry::Retry;
 pub use secrets::Secrets;
@@ -46,9 +47,9 @@ pub struct Settings {
     pub outbound: Outbound,
     pub secrets: Secrets,
     pub log: Log,
-    pub signals: Signals,
+    pub metrics: Metrics,
     pub retention: Retention,
-    pub projection: Projection,
+    pub job: Job,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -90,7 +91,7 @@ pub struct Dispatch {
     pub parallel_starts: usize,
     pub max_attempts: u32,
     pub stale_after_ms: u64,
-    pub hints: bool,
+    pub notifications: bool,
     pub exclusive: bool,
 }
 
@@ -98,10 +99,10 @@ pub struct Dispatch {
 #[serde(default, deny_unknown_fields)]
 pub struct Process {
     pub heartbeat_ms: u64,
-    pub shards_after_ms: u64,
-    pub claims_after_ms: u64,
-    pub runs_after_ms: u64,
-    pub drain_ms: u64,
+    pub shard_lease_ms: u64,
+    pub claim_lease_ms: u64,
+    pub run_lease_ms: u64,
+    pub drain_timeout_ms: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -117,9 +118,9 @@ pub struct Engine {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Outbound {
-    pub allow: Vec<Allow>,
+    pub allow: Vec<AllowEntry>,
     pub allow_loopback: bool,
-    pub deny: Vec<Deny>,
+    pub deny: Vec<DenyEntry>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -129,7 +130,7 @@ pub struct Log {
     pub format: LogFormat,
 }
 
-/// How a line of the log looks.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -140,19 +141,19 @@ pub enum LogFormat {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Signals {
+pub struct Metrics {
     pub sample_interval_ms: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Projection {
+pub struct Job {
     pub retry_after_ms: u64,
 }
 
-impl Default for Projection {
+impl Default for Job {
     fn default() -> Self {
-        Projection { retry_after_ms: 10_000 }
+        Job { retry_after_ms: 10_000 }
     }
 }
 
@@ -184,7 +185,7 @@ impl Default for Dispatch {
             parallel_starts: 16,
             max_attempts: 3,
             stale_after_ms: 300_000,
-            hints: true,
+            notifications: true,
             exclusive: false,
         }
     }
@@ -194,10 +195,10 @@ impl Default for Process {
     fn default() -> Self {
         Process {
             heartbeat_ms: 1_000,
-            shards_after_ms: 3_000,
-            claims_after_ms: 10_000,
-            runs_after_ms: 15_000,
-            drain_ms: 1_000,
+            shard_lease_ms: 3_000,
+            claim_lease_ms: 10_000,
+            run_lease_ms: 15_000,
+            drain_timeout_ms: 1_000,
         }
     }
 }
@@ -214,9 +215,9 @@ impl Default for Engine {
     }
 }
 
-impl Default for Signals {
+impl Default for Metrics {
     fn default() -> Self {
-        Signals { sample_interval_ms: 15_000 }
+        Metrics { sample_interval_ms: 15_000 }
     }
 }
 
@@ -226,10 +227,10 @@ impl std::fmt::Debug for Database {
     }
 }
 
-/// The most attempts that a definition may ask for.
-const MOST_ATTEMPTS: u32 = 100;
+/// The maximum number of attempts that a definition may set.
+const MAX_ATTEMPTS: u32 = 100;
 
-/// A setting that cannot work.
+/// A setting with an invalid value: what is wrong, and what to write instead.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
 pub struct Invalid {
@@ -238,43 +239,18 @@ pub struct Invalid {
 }
 
 impl Settings {
-    /// Checks what can be checked before anything is started.
+    /// Checks the settings before anything is started.
     pub fn check(&self) -> Result<(), Invalid> {
-        let fail = |key, problem: &str| Err(Invalid { key, problem: problem.to_owned() });
-        let Process { heartbeat_ms, shards_after_ms, claims_after_ms, runs_after_ms, .. } = self.process;
-        if heartbeat_ms == 0 || shards_after_ms < heartbeat_ms * 3 {
-            return fail("process.shards_after_ms", "must be at least three heartbeats");
+        self.process.check()?;
+        self.dispatch.check()?;
+        at_least("metrics.sample_interval_ms", self.metrics.sample_interval_ms, 100)?;
+        if let Some(backlog) = self.queue.max_backlog {
+            at_least("queue.max_backlog", backlog, 0)?;
         }
-        if claims_after_ms < heartbeat_ms * 5 {
-            return fail("process.claims_after_ms", "must be at least five heartbeats");
-        }
-        if runs_after_ms < claims_after_ms + claims_after_ms / 4 {
-            return fail("process.runs_after_ms", "must be a quarter longer than process.claims_after_ms");
-        }
-        if self.dispatch.batch_min < 1 || self.dispatch.batch_max < self.dispatch.batch_min {
-            return fail("dispatch.batch_max", "must be at least dispatch.batch_min, which must be at least 1");
-        }
-        if self.dispatch.max_attempts == 0 || self.dispatch.max_attempts > MOST_ATTEMPTS {
-            return fail("dispatch.max_attempts", "must be 1 to 100");
-        }
-        if self.dispatch.parallel_starts == 0 {
-            return fail("dispatch.parallel_starts", "must be at least 1");
-        }
-        if self.signals.sample_interval_ms < 100 {
-            return fail("signals.sample_interval_ms", "must be at least 100");
-        }
-        if self.dispatch.poll_interval_ms < 10 {
-            return fail("dispatch.poll_interval_ms", "must be at least 10");
-        }
-        if self.queue.max_backlog.is_some_and(|most| most < 0) {
-            return fail("queue.max_backlog", "must be 0 or more");
-        }
-        if self.database.api_connections == 0 || self.database.work_connections < 4 {
-            return fail("database.work_connections", "must be at least 4, and database.api_connections at least 1");
-        }
-        if self.engine.max_runs == 0 || self.engine.max_calls == 0 {
-            return fail("engine.max_runs", "must be at least 1, as must engine.max_calls");
-        }
+        at_least("database.api_connections", self.database.api_connections, 1)?;
+        at_least("database.work_connections", self.database.work_connections, 4)?;
+        at_least("engine.max_runs", self.engine.max_runs, 1)?;
+        at_least("engine.max_calls", self.engine.max_calls, 1)?;
         self.retention.check()?;
         self.http.check()?;
         self.secrets.check()?;
@@ -283,12 +259,12 @@ impl Settings {
         self.engine.temporal.check()
     }
 
-    /// The database for what needs a session of its own.
+    /// The URL for connections that need a session of their own: `database.direct_url`, or else `database.url`.
     pub fn direct_url(&self) -> &str {
         self.database.direct_url.as_deref().unwrap_or(&self.database.url)
     }
 
-    /// The same settings as they may be shown.
+    /// The same settings with every secret masked.
     pub fn masked(&self) -> Settings {
         let mut shown = self.clone();
         shown.auth.mask();
@@ -300,14 +276,64 @@ impl Settings {
     }
 }
 
-impl Process {
-    /// How long a process that is to stop waits for what is in flight: others must not call it dead meanwhile.
-    pub(crate) fn drain(&self) -> Duration {
-        ms(self.drain_ms.min(self.claims_after_ms / 2))
+/// Refuses a value below its minimum.
+fn at_least<T: PartialOrd + std::fmt::Display>(key: &'static str, value: T, min: T) -> Result<(), Invalid> {
+    match value < min {
+        true => Err(Invalid { key, problem: format!("must be at least {min}, but is {value}") }),
+        false => Ok(()),
     }
 }
 
-/// A URL without its password.
+impl Dispatch {
+    fn check(&self) -> Result<(), Invalid> {
+        at_least("dispatch.poll_interval_ms", self.poll_interval_ms, 10)?;
+        at_least("dispatch.parallel_starts", self.parallel_starts, 1)?;
+        at_least("dispatch.batch_min", self.batch_min, 1)?;
+        let (min, max) = (self.batch_min, self.batch_max);
+        if max < min {
+            let problem = format!("must be at least dispatch.batch_min ({min}), but is {max}");
+            return Err(Invalid { key: "dispatch.batch_max", problem });
+        }
+        match self.max_attempts {
+            1..=MAX_ATTEMPTS => Ok(()),
+            attempts => {
+                let problem = format!("must be from 1 to {MAX_ATTEMPTS}, but is {attempts}");
+                Err(Invalid { key: "dispatch.max_attempts", problem })
+            }
+        }
+    }
+}
+
+impl Process {
+    fn check(&self) -> Result<(), Invalid> {
+        let heartbeat = self.heartbeat_ms;
+        at_least("process.heartbeat_ms", heartbeat, 1)?;
+        let relations = [
+            ("process.shard_lease_ms", self.shard_lease_ms, 3 * heartbeat, "3 times process.heartbeat_ms"),
+            ("process.claim_lease_ms", self.claim_lease_ms, 5 * heartbeat, "5 times process.heartbeat_ms"),
+            (
+                "process.run_lease_ms",
+                self.run_lease_ms,
+                self.claim_lease_ms + self.claim_lease_ms / 4,
+                "1.25 times process.claim_lease_ms",
+            ),
+        ];
+        match relations.into_iter().find(|(_, lease, min, _)| lease < min) {
+            Some((key, lease, min, relation)) => {
+                Err(Invalid { key, problem: format!("must be at least {min} ({relation}), but is {lease}") })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// How long a process that shuts down waits for calls in flight. The wait is shorter than `process.claim_lease_ms`,
+    /// so that it ends before other processes consider this process dead.
+    pub(crate) fn drain_timeout(&self) -> Duration {
+        ms(self.drain_timeout_ms.min(self.claim_lease_ms / 2))
+    }
+}
+
+/// The URL with its password masked.
 fn mask_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return mask_passwords(url, char::is_whitespace) };
     let masked = match rest.rsplit_once('@') {
@@ -320,7 +346,8 @@ fn mask_url(url: &str) -> String {
     mask_passwords(&masked, |c| c == '&')
 }
 
-/// Hides the value of every `password = …`, quoted or up to what ends it.
+/// Masks the value of every `password = …`: a quoted value, or everything up to the first character for which `ends` is
+/// true.
 fn mask_passwords(text: &str, ends: fn(char) -> bool) -> String {
     let (mut shown, mut rest) = (String::new(), text);
     while let Some(at) = rest.to_ascii_lowercase().find("password") {
@@ -340,7 +367,7 @@ fn mask_passwords(text: &str, ends: fn(char) -> bool) -> String {
     shown + rest
 }
 
-/// What follows the closing quote; a backslash takes the next character with it.
+/// The text after the closing quote; empty if there is none. A backslash escapes the next character.
 fn after_quote(text: &str) -> &str {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -373,29 +400,32 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_has_a_reason_and_every_reason_a_setting() {
+    fn every_setting_has_a_description_and_every_description_a_setting() {
         let mut found = Vec::new();
         keys("", &serde_json::to_value(Settings::default()).expect("settings are data"), &mut found);
         found.sort();
-        let mut named: Vec<&str> = REASONS.iter().map(|(key, _)| *key).collect();
+        let mut named: Vec<&str> = DESCRIPTIONS.iter().map(|(key, _)| *key).collect();
         named.sort_unstable();
         assert_eq!(found, named);
     }
 
     #[test]
-    fn defaults_work_together_and_bad_relations_are_named() {
+    fn defaults_are_valid_and_contradicting_values_are_named() {
         assert_eq!(Settings::default().check(), Ok(()));
         let mut bad = Settings::default();
-        bad.process.runs_after_ms = 5_000;
-        assert_eq!(bad.check().expect_err("a bad relation").key, "process.runs_after_ms");
+        bad.process.run_lease_ms = 5_000;
+        let error = bad.check().expect_err("shorter than the lease of claims").to_string();
+        let expected = "process.run_lease_ms: must be at least 12500 (1.25 times process.claim_lease_ms), but is 5000";
+        assert_eq!(error, expected);
         let mut idle = Settings::default();
         idle.dispatch.parallel_starts = 0;
-        assert_eq!(idle.check().expect_err("nothing would ever start").key, "dispatch.parallel_starts");
+        assert_eq!(idle.check().expect_err("nothing could ever start").key, "dispatch.parallel_starts");
     }
 
-    /// At worst it ended as soon as it was handed over, each pass just missed it, and a node of it was under way.
+    /// In the worst case the run ended right after its start, each pass just missed it, and one of its nodes was
+    /// running.
     #[test]
-    fn as_shipped_a_run_lost_by_its_engine_frees_its_slot_within_a_minute() {
+    fn by_default_a_run_lost_by_its_engine_frees_its_slot_within_a_minute() {
         let Settings { dispatch, engine, .. } = Settings::default();
         let lingers = engine.temporal.heartbeat_ms.max(engine.temporal.local_activity_below_ms);
         let worst = engine.reconcile_after_ms + dispatch.poll_interval_ms + lingers + dispatch.poll_interval_ms;
@@ -426,28 +456,29 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_settings_is_written_down() {
+    fn the_settings_page_is_current() {
         let defaults = serde_json::to_value(Settings::default()).expect("settings are data");
         let mut page = PAGE.to_owned();
-        for (key, reason) in REASONS {
+        for (key, description) in DESCRIPTIONS {
             let value = key.split('.').fold(&defaults, |at, part| &at[part]);
             let value = if value.is_null() { "not set".to_owned() } else { format!("`{value}`") };
             let variable = format!("FOREBAY_{}", key.replace('.', "_").to_uppercase());
-            page += &format!("| `{key}` | {value} | `{variable}` | {reason} |\n");
+            page += &format!("| `{key}` | {value} | `{variable}` | {description} |\n");
         }
-        expect_test::expect_file!["../../../docs/settings.md"].assert_eq(&page);
+        expect_test::expect_file!["../../../docs/reference/settings.md"].assert_eq(&page);
     }
 
     const PAGE: &str = "\
 # Settings
 
-Made from `crates/server/src/config.rs` by a test beside it; do not edit by hand. `UPDATE_EXPECT=1` writes this page anew.
+Generated from `crates/server/src/config.rs` by a test in that file. Do not edit it by hand: run the test with
+`UPDATE_EXPECT=1`.
 
-A value comes from a flag (`--set KEY=VALUE`), else from its variable, else from the file that `--config` names (TOML),
-else it is the default. An unknown key stops the start, wherever it stands, and so do values that cannot work together.
-`forebay config` prints every key with its value and where it came from; secrets are masked.
+A value comes from the first of these that sets it: a flag (`--set KEY=VALUE`), its environment variable, the TOML file
+that `--config` names, the default. An unknown key stops the start, and so do values that contradict each other.
+`forebay config` prints every setting with its value and its source; secrets are masked.
 
-| key | default | variable | what for |
+| key | default | environment variable | description |
 |---|---|---|---|
 ";
 }

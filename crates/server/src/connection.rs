@@ -1,27 +1,28 @@
-//! Connections of clients: how many there are, and for how long each may do nothing.
+//! Client connections: accepts them, limits their number, and closes those that are inactive for too long.
 //!
-//!     accepted ──▶ sends a head ──▶ request under way ──▶ idle ──▶ sends a head …
-//!                   │ header_timeout     │ write_timeout    │ idle_timeout
-//!                   └────────────────────┴──── let go ◀─────┘
+//!     accepted ──▶ sends a head ──▶ request in progress ──▶ idle ──▶ sends a head …
+//!                   │ header_timeout     │ write_timeout      │ idle_timeout
+//!                   └────────────────────┴──── closed ◀───────┘
 //!
 //! Invariants
-//! - There are never more connections than `Bounds` says, in total and from one address, so that descriptors are left
-//!   for the database, for calls out and for files. A newcomer takes the place of a connection that has no request
-//!   under way; if every connection has one, the newcomer is closed.
-//! - A client that sends no request, sends it too slowly, or does not read its answer is let go. A stream or socket
-//!   that is read stays as long as its own rules say.
-//! - A failing `accept` is waited out; it never spins.
-//! - An answer that comes before the body was read to its end reaches a client that still sends (`discard`).
-//! - Only HTTP/1.1 is spoken. A client of HTTP/2 decides itself when it takes an answer, so it could keep its
-//!   connection and its answers in memory without end. What speaks HTTP/2 to browsers is the proxy in front, which ends
-//!   TLS as well.
+//! - There are never more connections than `ConnectionLimits` allows, in total and from one address. So file
+//!   descriptors are left for the database, for outgoing calls and for files. At the limit, a new connection replaces a
+//!   connection without a request in progress. If every connection has a request in progress, the new connection is
+//!   closed.
+//! - A client that sends no request, sends its request too slowly, or does not read its response is disconnected. An
+//!   event stream or WebSocket whose client reads stays open for as long as its handler allows.
+//! - After a failed `accept` the listener waits before the next `accept`, so that it does not use all of a core.
+//! - A response that is sent before the request's body was read still reaches a client that is sending the body
+//!   (`discard_body`).
+//! - Only HTTP/1.1 is supported. With HTTP/2 the client controls when each response is sent, so a client could keep
+//!   responses in this process's memory without end. A proxy in front can offer HTTP/2 and TLS to browsers.
 //!
 //! Not here: routes and how long a handler may take (`http`), how many bytes a body may have (`http::body`).
 
-mod bounds;
-mod discard;
-mod room;
-mod socket;
+mod client_stream;
+mod discard_body;
+mod limiter;
+mod limits;
 
 use std::convert::Infallible;
 use std::io;
@@ -47,49 +48,55 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use crate::http::headers;
-pub(crate) use bounds::{Bounds, Timeouts};
-use discard::Discarding;
-use room::{Busy, Peer, Room, Seat};
-use socket::Socket;
+use client_stream::ClientStream;
+use discard_body::DiscardOnDrop;
+use limiter::{ActiveRequest, ConnectionLimiter, ConnectionPermit, ConnectionState};
+pub(crate) use limits::{ConnectionLimits, Timeouts};
 
-/// The longest head of a request, and the most that is read ahead of a body.
+/// The most bytes of a request's head. At most this many bytes of a body are read ahead of the handler.
 const MAX_HEAD: usize = 64 << 10;
-/// How long to wait before the next `accept` after one that failed for want of descriptors or memory.
+/// How long to wait before the next `accept` after an `accept` failed because descriptors or memory ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How often a connection with a request under way is looked at.
-const LOOK: Duration = Duration::from_secs(5);
-/// How long a connection without a request may stay once the process stops.
-const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+/// How often a connection with a request in progress is checked.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// How long a connection without a request may stay open after the process has begun to shut down.
+const IDLE_AFTER_STOP: Duration = Duration::from_secs(1);
 
-/// Why a connection was closed by us.
+/// Why this process closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Closed {
-    /// Its address has as many as it may.
+enum CloseReason {
+    /// The client's address already had the maximum number of connections.
     Address,
-    /// There are as many as there may be.
+    /// The process already had the maximum number of connections.
     Total,
-    /// A newcomer took its place.
+    /// A new connection replaced this connection.
     Replaced,
-    /// It did not send a request in time.
+    /// The client did not send the head of a request in time.
     Head,
-    /// It sent no other request.
+    /// The client did not begin another request in time.
     Idle,
-    /// It did not read its answer.
-    Unread,
+    /// The client did not read its response in time.
+    NotRead,
 }
 
-impl Closed {
-    const ALL: [Closed; 6] =
-        [Closed::Address, Closed::Total, Closed::Replaced, Closed::Head, Closed::Idle, Closed::Unread];
+impl CloseReason {
+    const ALL: [CloseReason; 6] = [
+        CloseReason::Address,
+        CloseReason::Total,
+        CloseReason::Replaced,
+        CloseReason::Head,
+        CloseReason::Idle,
+        CloseReason::NotRead,
+    ];
 
     fn name(self) -> &'static str {
         match self {
-            Closed::Address => "address",
-            Closed::Total => "total",
-            Closed::Replaced => "replaced",
-            Closed::Head => "head",
-            Closed::Idle => "idle",
-            Closed::Unread => "unread",
+            CloseReason::Address => "address_limit",
+            CloseReason::Total => "connection_limit",
+            CloseReason::Replaced => "replaced",
+            CloseReason::Head => "header_timeout",
+            CloseReason::Idle => "idle_timeout",
+            CloseReason::NotRead => "write_timeout",
         }
     }
 
@@ -98,11 +105,11 @@ impl Closed {
     }
 }
 
-/// Serves a router at an address until told to stop; answers when no connection is left.
-pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, stop: CancellationToken) {
-    Closed::ALL.into_iter().for_each(|reason| reason.count(0));
-    let timeouts = bounds.timeouts;
-    let room = Arc::new(Room::new(bounds));
+/// Serves a router at an address until `stop` is cancelled; returns when no connection is left.
+pub(crate) async fn serve(listener: TcpListener, router: Router, limits: ConnectionLimits, stop: CancellationToken) {
+    CloseReason::ALL.into_iter().for_each(|reason| reason.count(0));
+    let timeouts = limits.timeouts;
+    let limiter = Arc::new(ConnectionLimiter::new(limits));
     let tasks = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -110,14 +117,14 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
             () = stop.cancelled() => break,
         };
         match accepted {
-            Ok((stream, address)) => match room.enter(address.ip()) {
-                Ok(seat) => {
-                    let connection = Connection { stream, address, seat, timeouts, stop: stop.clone() };
+            Ok((stream, address)) => match limiter.admit(address.ip()) {
+                Ok(permit) => {
+                    let connection = Connection { stream, address, permit, timeouts, stop: stop.clone() };
                     tasks.spawn(connection.run(router.clone()));
                 }
                 Err(reason) => reason.count(1),
             },
-            Err(error) => rest(&error, &stop).await,
+            Err(error) => pause_after_accept_error(&error, &stop).await,
         }
     }
     drop(listener);
@@ -125,13 +132,13 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
     tasks.wait().await;
 }
 
-/// A client that left before it was accepted is no trouble; anything else is waited out.
-async fn rest(error: &io::Error, stop: &CancellationToken) {
+/// Waits after a failed `accept`, unless it failed because the client disconnected before it was accepted.
+async fn pause_after_accept_error(error: &io::Error, stop: &CancellationToken) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted) {
         return;
     }
-    tracing::warn!(error = error as &dyn std::error::Error, "Cannot accept connections; trying again shortly");
+    tracing::warn!(error = error as &dyn std::error::Error, "Could not accept a client connection; retrying in 200 ms");
     tokio::select! { () = tokio::time::sleep(ACCEPT_PAUSE) => {}, () = stop.cancelled() => {} }
 }
 
@@ -139,36 +146,37 @@ async fn rest(error: &io::Error, stop: &CancellationToken) {
 struct Connection {
     stream: TcpStream,
     address: SocketAddr,
-    seat: Seat,
+    permit: ConnectionPermit,
     timeouts: Timeouts,
     stop: CancellationToken,
 }
 
 impl Connection {
     async fn run(self, router: Router) {
-        let Connection { stream, address, seat, timeouts, stop } = self;
-        // What is sent must not wait for more to go with it; a socket that cannot be told so is already gone.
+        let Connection { stream, address, permit, timeouts, stop } = self;
+        // TCP_NODELAY: data is sent immediately, not collected until more data follows. If the call fails, the
+        // connection is already closed.
         let _gone = stream.set_nodelay(true);
-        let peer = seat.peer();
-        let io = TokioIo::new(Socket::new(stream, seat, timeouts.write));
+        let state = permit.state();
+        let io = TokioIo::new(ClientStream::new(stream, permit, timeouts.write));
         let service = {
-            let peer = Arc::clone(&peer);
-            hyper::service::service_fn(move |request| answer(router.clone(), request, address, peer.begin()))
+            let state = Arc::clone(&state);
+            hyper::service::service_fn(move |request| answer(router.clone(), request, address, state.begin_request()))
         };
         let mut served =
             pin!(http1::Builder::new().max_buf_size(MAX_HEAD).serve_connection(io, service).with_upgrades());
         let mut stopped = None;
         loop {
-            let look_at = look_at(&peer, timeouts, stopped);
+            let next_check = next_check(&state, timeouts, stopped);
             tokio::select! {
                 _ended = served.as_mut() => {
-                    // An upgraded connection lives on in its socket, under the rules of whoever has it.
-                    peer.upgrade();
+                    // A connection that was upgraded to WebSocket stays open: its handler now owns the stream.
+                    state.mark_upgraded();
                     return;
                 }
-                () = peer.replaced() => return Closed::Replaced.count(1),
-                () = tokio::time::sleep_until(look_at) => {
-                    if let Some(reason) = overdue(&peer, timeouts, stopped) {
+                () = state.wait_until_replaced() => return CloseReason::Replaced.count(1),
+                () = tokio::time::sleep_until(next_check) => {
+                    if let Some(reason) = overdue(&state, timeouts, stopped) {
                         return reason.count(1);
                     }
                 }
@@ -181,53 +189,54 @@ impl Connection {
     }
 }
 
-/// When a connection without a request under way is overdue, and why.
-fn deadline(peer: &Peer, timeouts: Timeouts, stopped: Option<Instant>) -> Option<(Instant, Closed)> {
-    let (since, begun) = peer.waiting()?;
-    let (after, reason) = if begun { (timeouts.head, Closed::Head) } else { (timeouts.idle, Closed::Idle) };
-    let by = stopped.map_or(since + after, |at| (since + after).min(at + LEAVE_WITHIN));
+/// When a connection without a request in progress is closed, and why.
+fn deadline(state: &ConnectionState, timeouts: Timeouts, stopped: Option<Instant>) -> Option<(Instant, CloseReason)> {
+    let (since, begun) = state.waiting_since()?;
+    let (after, reason) = if begun { (timeouts.head, CloseReason::Head) } else { (timeouts.idle, CloseReason::Idle) };
+    let by = stopped.map_or(since + after, |at| (since + after).min(at + IDLE_AFTER_STOP));
     Some((by, reason))
 }
 
-fn look_at(peer: &Peer, timeouts: Timeouts, stopped: Option<Instant>) -> Instant {
-    deadline(peer, timeouts, stopped).map_or_else(|| Instant::now() + LOOK, |(by, _)| by)
+fn next_check(state: &ConnectionState, timeouts: Timeouts, stopped: Option<Instant>) -> Instant {
+    deadline(state, timeouts, stopped).map_or_else(|| Instant::now() + CHECK_EVERY, |(by, _)| by)
 }
 
-fn overdue(peer: &Peer, timeouts: Timeouts, stopped: Option<Instant>) -> Option<Closed> {
-    deadline(peer, timeouts, stopped).filter(|(by, _)| *by <= Instant::now()).map(|(_, reason)| reason)
+fn overdue(state: &ConnectionState, timeouts: Timeouts, stopped: Option<Instant>) -> Option<CloseReason> {
+    deadline(state, timeouts, stopped).filter(|(by, _)| *by <= Instant::now()).map(|(_, reason)| reason)
 }
 
 async fn answer(
     router: Router,
     request: hyper::Request<Incoming>,
     address: SocketAddr,
-    busy: Busy,
-) -> Result<hyper::Response<Answer>, Infallible> {
+    active_request: ActiveRequest,
+) -> Result<hyper::Response<ResponseBody>, Infallible> {
     if head_bytes(&request) > MAX_HEAD {
-        let mut refused = hyper::Response::new(Answer { body: Body::empty(), _busy: busy });
+        let mut refused = hyper::Response::new(ResponseBody { body: Body::empty(), _busy: active_request });
         *refused.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        headers::mark(refused.headers_mut());
+        headers::set_security_headers(refused.headers_mut());
         return Ok(refused);
     }
-    let mut request = Discarding::of(request).map(Body::new);
+    let mut request = DiscardOnDrop::wrap_body(request).map(Body::new);
     request.extensions_mut().insert(ConnectInfo(address));
     let response = router.oneshot(request).await?;
-    Ok(response.map(|body| Answer { body, _busy: busy }))
+    Ok(response.map(|body| ResponseBody { body, _busy: active_request }))
 }
 
-/// How long the head of a request is. What is read ahead may be twice as long before hyper itself refuses it.
+/// The size of a request's head. It is checked here, because hyper itself refuses a request only at about twice
+/// `MAX_HEAD`.
 fn head_bytes(request: &hyper::Request<Incoming>) -> usize {
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     request.uri().path().len() + request.uri().query().unwrap_or_default().len() + headers.sum::<usize>()
 }
 
-/// The body of an answer; its request is under way until it was sent.
-struct Answer {
+/// The body of a response. The request counts as in progress until this body was sent and dropped.
+struct ResponseBody {
     body: Body,
-    _busy: Busy,
+    _busy: ActiveRequest,
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 

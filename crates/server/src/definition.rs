@@ -1,5 +1,5 @@
-//! What is remembered of published definitions.
+//! Checks of inputs against the rules of published definitions, which this process caches.
 //!
-//! Not here: reading one (`kernel::definition`), publishing one (`http::definitions`).
+//! Not here: parsing a definition (`kernel::definition`), publishing a version (`http::definitions`).
 
 pub(crate) mod inputs;

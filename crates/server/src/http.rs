@@ -1,25 +1,24 @@
 //! HTTP: the API under `/api/v1`, health, readiness and metrics.
 //!
 //! Invariants
-//! - The router denies by default: everything under `/api` passes `auth` first, and bodies are read after that.
-//! - Every answer that is no success is an RFC 9457 problem with a stable code, the framework's own
-//!   included; but below `/rest/v1`, where a client of PostgREST expects PostgREST's.
+//! - The router denies by default: every request under `/api` passes `auth` before its body is read.
+//! - Every error is an RFC 9457 problem with a stable code, including errors of the framework. Below `/rest/v1` errors
+//!   have the form of PostgREST instead, because the Supabase client expects that form.
 //!
-//! Not here: what crosses the wire (`crate::wire`), any decision.
+//! Not here: the types of bodies (`crate::wire`), decisions about queue items and runs (`kernel`).
 
 #![expect(unused_qualifications, reason = "utoipa writes parameter types out in full")]
 
-mod absent;
 mod access;
 mod activity;
-mod answers;
-mod apart;
 mod auth;
 mod bindings;
 mod body;
 mod bulk;
 mod control;
 mod cors;
+mod dead_letters;
+mod definition_lookup;
 mod definitions;
 mod events;
 mod executions;
@@ -28,17 +27,16 @@ mod failures;
 mod graph;
 pub(crate) mod headers;
 pub(crate) mod health;
-mod hooks;
+mod jobs;
 mod keys;
-mod letters;
 mod logs;
 mod measure;
+mod offload;
 mod openapi;
 mod outbound;
 mod pace;
 mod page;
 mod problem;
-mod projection;
 mod queue;
 mod realtime;
 mod reference;
@@ -51,6 +49,8 @@ mod starts;
 mod stream;
 mod strict;
 mod tasks;
+mod triggers;
+mod waits;
 mod webhooks;
 mod workspaces;
 
@@ -62,9 +62,9 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use engine::Engine;
-use engine::pulse::Pulse;
+use engine::liveness::Liveness;
 use engine::vault::Vault;
-use engine::versions::Versions;
+use engine::versions::VersionCache;
 use kernel::queue::explain::EngineState;
 use store::Store;
 use tokio::sync::Semaphore;
@@ -76,137 +76,144 @@ use utoipa_axum::routes;
 
 use crate::access::root_keys::RootKeys;
 use crate::config::{Settings, ms};
-use crate::definition::inputs::{InputRules, Turn};
+use crate::definition::inputs::{ComputeShare, InputRules};
 use crate::execution::waiters::Waiters;
 use crate::feed::Feed;
-use crate::process::hints::Hints;
-use crate::process::protocol::Rules;
-use crate::process::wakes::Wakes;
+use crate::process::notifications::Notifier;
+use crate::process::protocol::ClaimProtocol;
+use crate::process::wakeups::Wakeups;
 use crate::queue::breaker::Breaker;
-use crate::queue::strays::Foreign;
-use crate::run::notify::Calls;
-use crate::run::reconcile::Findings;
-use crate::wait::turns::Places;
+use crate::queue::strays::OtherEngineRuns;
+use crate::run::notify::RunNotifier;
+use crate::run::reconcile::EngineFindings;
+use crate::wait::last_served::LastServed;
 
 pub use problem::{Code, Problem};
 
-/// What the handlers share.
+/// The state that all handlers share.
 pub(crate) type Api = Arc<ApiParts>;
 
 pub(crate) struct ApiParts {
     pub(crate) store: Store,
     pub(crate) vault: Vault,
-    /// The store of the background work, to tell how its pool is used.
+    /// The store that the background loops use. Handlers read only the metrics of its connection pool.
     pub(crate) work: Store,
     pub(crate) settings: Arc<Settings>,
     pub(crate) keys: auth::Keys,
     pub(crate) failures: failures::Failures,
     pub(crate) pace: pace::Pace,
-    pub(crate) hints: Hints,
+    pub(crate) notifier: Notifier,
     pub(crate) waiters: Waiters,
-    /// How many streams and sockets each workspace has open.
+    /// The open streams and sockets of each workspace.
     pub(crate) streams: Waiters,
     pub(crate) feed: Feed,
-    /// What is waited for when the process stops.
+    /// The asynchronous tasks whose end a stopping process waits for.
     pub(crate) tasks: TaskTracker,
-    /// What starts must bring, by version.
+    /// The rules that a version declares for its input, cached by version.
     pub(crate) input_rules: InputRules,
+    /// Stores starts of different requests together.
+    pub(crate) start_gather: starts::StartGather,
     pub(crate) engine: EngineParts,
     /// Wakes the background loops.
-    pub(crate) wakes: Wakes,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) wakeups: Wakeups,
+    pub(crate) liveness: Arc<Liveness>,
     pub(crate) health: health::Parts,
-    /// How many requests hooks took lately.
-    pub(crate) rates: hooks::Rates,
-    /// Tells runs that something came for them.
-    pub(crate) calls: Calls,
-    /// The workspaces that were served last, of those that take turns.
-    pub(crate) places: Places,
-    /// The graphs that answers were judged by.
-    pub(crate) versions: Versions,
+    /// The rate limits of triggers and answer links, with their recent requests.
+    pub(crate) rates: triggers::RateLimits,
+    /// Notifies a run when its wait got an answer or its task ended.
+    pub(crate) run_notifier: RunNotifier,
+    /// The workspace that was served last, for claims for which workspaces take turns.
+    pub(crate) last_served: LastServed,
+    /// The versions against which answers are checked.
+    pub(crate) versions: VersionCache,
     pub(crate) stop: CancellationToken,
 }
 
-/// What the handlers know of the engine.
+/// What the handlers know about the engine.
 pub(crate) struct EngineParts {
-    /// In a process that hands items to it.
+    /// The engine to which this process dispatches items. None: this process does not dispatch.
     pub(crate) local: Option<Arc<dyn Engine>>,
-    /// The engine, in any process that can reach it: cancels are sent to it.
-    pub(crate) told: Option<Arc<dyn Engine>>,
+    /// The engine to which this process sends cancellations. None: this process cannot reach the engine.
+    pub(crate) control: Option<Arc<dyn Engine>>,
     pub(crate) breaker: Breaker,
-    pub(crate) findings: Findings,
-    pub(crate) foreign: Foreign,
-    pub(crate) rules: Rules,
-    /// How many questions about single runs an engine elsewhere is asked at once.
-    pub(crate) asked: Semaphore,
+    pub(crate) findings: EngineFindings,
+    pub(crate) other_engine_runs: OtherEngineRuns,
+    pub(crate) claim_protocol: ClaimProtocol,
+    /// Limits how many runs an external engine is asked to describe at once.
+    pub(crate) describe_permits: Semaphore,
 }
 
 impl ApiParts {
-    /// The longest a request may take.
+    /// The longest time that a request may take.
     pub(crate) fn timeout(&self) -> Duration {
         ms(self.settings.http.request_timeout_ms)
     }
 
-    /// What the engine of this installation can do, as far as this process knows.
+    /// The state of the engine, as far as this process knows.
     pub(crate) fn engine_state(&self) -> EngineState {
         match &self.engine.local {
             _ if !self.settings.workflow.engine.enabled => EngineState::Off,
-            _ if let Some(trouble) = self.engine.breaker.trouble() => trouble,
+            _ if let Some(unavailable) = self.engine.breaker.unavailability() => unavailable,
             Some(engine) if engine.capacity() == 0 => EngineState::Full,
-            _ => EngineState::Takes,
+            _ => EngineState::Available,
         }
     }
 }
 
-/// The rules for inputs of starts that come over HTTP; none is known yet.
+/// Creates the cache of the rules for inputs, empty.
 pub(crate) fn input_rules() -> InputRules {
-    InputRules::new(Turn::Workspace { within: apart::WITHIN })
+    InputRules::new(ComputeShare::Workspace { within: offload::TIMEOUT })
 }
 
-/// What hooks of this process took lately: nothing yet.
-pub(crate) fn rates() -> hooks::Rates {
-    hooks::Rates::default()
+/// Starts the tasks that store starts of different requests together.
+pub(crate) fn start_gather(store: &Store, notifier: &Notifier, settings: &Settings) -> starts::StartGather {
+    starts::StartGather::spawn(store, notifier, settings.queue.max_backlog)
 }
 
-/// The failed authentication of this process: none yet.
+/// Creates the rate limits of triggers and answer links.
+pub(crate) fn rates() -> triggers::RateLimits {
+    triggers::RateLimits::default()
+}
+
+/// Creates the counts of failed authentications, empty.
 pub(crate) fn failures(settings: &Settings) -> failures::Failures {
     failures::Failures::new(settings.auth.max_failures_per_address)
 }
 
-/// What workspaces read from this process lately: nothing yet.
+/// Creates the limiter of bytes that workspaces read, empty.
 pub(crate) fn pace() -> pace::Pace {
     pace::Pace::default()
 }
 
-/// The keys of this process; `root` are the configured ones beside those that are stored.
+/// Creates the keys of this process: the configured root keys, and an empty cache of stored keys.
 pub(crate) fn keys(root: RootKeys) -> auth::Keys {
     auth::Keys::new(root)
 }
 
-/// What needs no key; a hook's or answer's address holds a secret. A handler says its method, path and types itself:
-/// what is served is what `openapi` describes.
-fn open() -> OpenApiRouter<Api> {
+/// Routes that need no key. The paths of triggers and answer links contain a secret token. Each handler declares its
+/// method, path and types, so `openapi` describes every route.
+fn public() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(openapi::get))
-        .routes(routes!(hooks::receive::receive))
-        .routes(routes!(answers::receive::describe, answers::receive::receive))
+        .routes(routes!(triggers::receive::receive))
+        .routes(routes!(waits::by_token::describe, waits::by_token::receive))
         .routes(routes!(health::live))
 }
 
-/// What tells how this process is doing, beside that it is alive.
+/// Readiness and metrics.
 fn health() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(health::ready)).routes(routes!(health::metrics))
 }
 
-/// How much of its health a process tells at the API's address.
+/// Which health routes are served at the address of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Health {
-    /// That it is alive; the rest is at `http.admin_listen`.
-    Alive,
+pub(crate) enum HealthRoutes {
+    /// Liveness only. Readiness and metrics are at `http.admin_listen`.
+    Liveness,
     All,
 }
 
-/// What needs one, below `/api/v1`.
+/// Routes below `/api/v1`, which need a key.
 fn v1() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(workspaces::create, workspaces::list))
@@ -227,15 +234,15 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(control::pause_definition))
         .routes(routes!(control::resume_definition))
         .routes(routes!(definitions::add_version, definitions::versions))
-        .routes(routes!(definitions::whole_version))
+        .routes(routes!(definitions::get_version))
         .routes(routes!(definitions::diff))
         .routes(routes!(definitions::publish))
         .routes(routes!(reference::kinds))
         .routes(routes!(reference::schema))
-        .routes(routes!(graph::of_definition))
+        .routes(routes!(graph::definition_graph))
         .routes(routes!(executions::list::list))
-        .routes(routes!(executions::list::of_definition))
-        .routes(routes!(executions::list::of_workspace))
+        .routes(routes!(executions::list::list_by_definition))
+        .routes(routes!(executions::list::list_by_workspace))
         .routes(routes!(executions::start))
         .routes(routes!(bulk::start))
         .routes(routes!(executions::get))
@@ -245,13 +252,13 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(logs::logs))
         .routes(routes!(executions::tree::tree))
         .routes(routes!(expressions::evaluate))
-        .routes(routes!(graph::of_execution))
+        .routes(routes!(graph::execution_graph))
         .routes(routes!(executions::cancel))
         .routes(routes!(control::terminate))
         .routes(routes!(rerun::rerun))
-        .routes(routes!(letters::list))
+        .routes(routes!(dead_letters::list))
         .routes(routes!(queue::get))
-        .routes(routes!(letters::dismiss))
+        .routes(routes!(dead_letters::dismiss))
         .routes(routes!(events::append, events::list))
         .routes(routes!(events::get))
         .routes(routes!(events::retry))
@@ -260,83 +267,83 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(bindings::get, bindings::change, bindings::delete))
         .merge(routes::webhooks())
         .merge(routes::jobs())
-        .merge(routes::times())
-        .merge(routes::asks())
+        .merge(routes::schedules())
+        .merge(routes::waits())
 }
 
-/// What never ends, below `/api/v1` as well.
+/// Streams below `/api/v1`.
 fn streams() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
-        .routes(routes!(stream::of_executions))
-        .routes(routes!(stream::of_execution))
-        .routes(routes!(stream::of_queue))
-        .routes(routes!(stream::of_projection))
+        .routes(routes!(stream::stream_executions))
+        .routes(routes!(stream::stream_execution))
+        .routes(routes!(stream::stream_queue))
+        .routes(routes!(stream::stream_jobs))
 }
 
-/// The socket of the Supabase client, which shows its key in its own way. This protocol and the next are not ours to
-/// describe.
+/// The WebSocket for the Supabase client, which sends its key in the query string. The OpenAPI document contains
+/// neither this route nor those of `table`: their protocols are Supabase's.
 fn socket() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(realtime::connect))
 }
 
-/// The published table as that client asks and changes it, below `/rest/v1`.
+/// The published table for the Supabase client, below `/rest/v1`.
 fn table(api: &Api) -> Router<Api> {
-    let (table, _) = OpenApiRouter::new().routes(routes!(rest::ask, rest::change)).split_for_parts();
+    let (table, _) = OpenApiRouter::new().routes(routes!(rest::select, rest::change)).split_for_parts();
     table
         .fallback(rest::unknown)
         .method_not_allowed_fallback(rest::other_method)
-        .layer(from_fn_with_state(Arc::clone(api), rest::require))
+        .layer(from_fn_with_state(Arc::clone(api), rest::authenticate))
 }
 
 /// The whole router.
-pub(crate) fn router(api: Api, told: Health) -> Router {
+pub(crate) fn router(api: Api, health_routes: HealthRoutes) -> Router {
     let (v1, _) = v1().split_for_parts();
     let v1 = v1
         .merge(streams().split_for_parts().0)
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(from_fn_with_state(Arc::clone(&api), auth::require));
-    let open = if told == Health::All { open().merge(health()) } else { open() };
-    let (open, _) = open.split_for_parts();
-    let all = open.nest("/api/v1", v1).nest("/rest/v1", table(&api)).merge(socket().split_for_parts().0);
+        .layer(from_fn_with_state(Arc::clone(&api), auth::authenticate));
+    let public = if health_routes == HealthRoutes::All { public().merge(health()) } else { public() };
+    let (public, _) = public.split_for_parts();
+    let all = public.nest("/api/v1", v1).nest("/rest/v1", table(&api)).merge(socket().split_for_parts().0);
     let all = all.layer(from_fn_with_state(Arc::clone(&api), cors::allow));
-    finished(all, api)
+    with_layers(all, api)
 }
 
-/// How this process is doing, and nothing else.
+/// The router of the admin address: health and metrics only.
 pub(crate) fn signals(api: Api) -> Router {
     let (health, _) = health().routes(routes!(health::live)).split_for_parts();
-    finished(health, api)
+    with_layers(health, api)
 }
 
-fn finished(router: Router<Api>, api: Api) -> Router {
+fn with_layers(router: Router<Api>, api: Api) -> Router {
     router
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
-            tracing::error!("A request handler panicked");
+            tracing::error!("Request failed: its handler panicked");
             Problem::of(Code::Internal).into_response()
         }))
         .layer(from_fn_with_state(Arc::clone(&api), limit_time))
         .layer(from_fn(measure::measure))
-        .layer(map_response(headers::guard))
+        .layer(map_response(headers::add_security_headers))
         .with_state(api)
 }
 
 async fn not_found() -> Problem {
-    Problem::new(Code::NotFound, "there is nothing at this address")
+    Problem::new(Code::NotFound, "this address does not exist: check the path and the method")
 }
 
 async fn method_not_allowed() -> Problem {
-    Problem::new(Code::MethodNotAllowed, "this address does not take that method")
+    Problem::new(Code::MethodNotAllowed, "this address does not accept this method")
 }
 
-/// No request is waited for longer than the setting says.
+/// Ends a request that takes longer than the setting `http.request_timeout_ms` allows.
 async fn limit_time(State(api): State<Api>, request: Request, next: Next) -> Response {
     match tokio::time::timeout(api.timeout(), next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let problem = Problem::new(Code::Unavailable, "there was no answer in time; try again shortly");
+            let problem = Problem::new(Code::Unavailable, "the request took too long: try again in a few seconds");
             Problem { retry_after_s: Some(2), ..problem }.into_response()
         }
     }

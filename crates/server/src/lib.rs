@@ -2,10 +2,10 @@
 //!
 //! Invariants
 //! - Only here is the HTTP framework, and every background loop.
-//! - Loops share a shape: woken by a timer or a bare hint; look, decide, do; safe to run twice;
-//!   stopped between passes; no loop dies of an error.
+//! - All loops have the same shape. A timer or a notification without content wakes a loop. A pass reads the database,
+//!   decides and acts, and repeating it does no harm. A loop stops only between two passes, never because of an error.
 //!
-//! Not here: arguments and environment (`app`), decisions (`kernel`), SQL (`store`).
+//! Not here: command-line arguments and environment variables (`app`), decisions (`kernel`), SQL (`store`).
 
 pub mod access;
 pub mod config;
@@ -27,4 +27,4 @@ mod webhook;
 pub mod wire;
 
 pub use process::role::Role;
-pub use start::{Options, Server, StartError};
+pub use start::{Server, ServerOptions, StartError};

@@ -1,13 +1,13 @@
-//! This process among the others: its roles, its heartbeat and leases, who is dead, and the hints that processes send
-//! each other.
+//! How this process works together with the other processes: roles, heartbeat, leases, the detection of dead processes,
+//! and the notifications that processes send each other.
 //!
-//! Not here: what its loops do (the room of each feature), starting and stopping them (`start`).
+//! Not here: what the loops do (the module of each feature), starting and stopping them (`start`).
 
+pub(crate) mod background_loop;
 pub(crate) mod dead;
 pub(crate) mod heartbeat;
-pub(crate) mod hints;
 pub(crate) mod lease;
-pub(crate) mod pass;
+pub(crate) mod notifications;
 pub(crate) mod protocol;
 pub(crate) mod role;
-pub(crate) mod wakes;
+pub(crate) mod wakeups;

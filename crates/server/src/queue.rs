@@ -1,5 +1,5 @@
-//! The queue at work: items are claimed, started, moved on, taken over from the dead, and freed when nobody looks after
-//! them.
+//! The loops of the queue. They claim items, start them, promote those that are due or no longer blocked, take over the
+//! items of dead processes, and free slots that no run uses.
 //!
 //! Not here: the life of an item (`kernel::queue`), the claim itself (`store::queue`), its API (`http::queue`).
 

@@ -1,16 +1,17 @@
-//! Deletes what ended long ago: executions with their nodes and dead letters, jobs of events, schedules, deliveries of
-//! webhooks, and old activity.
+//! Retention: deletes old records. Its sections are executions (with their nodes and dead letters), jobs, schedules,
+//! webhook deliveries and activity.
 //!
 //! Invariants
-//! - One process at a time, by a lease; two would only find less to do.
-//! - A walk goes on where it stopped, also in the next pass, until it reaches the end; the next walk begins at the
-//!   oldest.
-//! - It works as long as something is left, and rests between two slices for as long as a slice took: it keeps up with
-//!   what ends, and uses at most half of one connection's time.
-//! - Sections take turns, and the failure of one stops no other.
-//! - Safe to stop anywhere: each slice is one commit.
+//! - A lease lets one process at a time do this. If a second process did it too, it would do no harm.
+//! - A walk goes through the records of one section, from the oldest to the newest, in slices of one commit each. A
+//!   walk that is interrupted continues in the next pass. When it has reached the end, a new walk begins.
+//! - After each slice the loop rests for as long as the slice took, so deleting uses at most about half of the time of
+//!   one connection. Otherwise it goes on while there are records to delete.
+//! - Sections take turns, and a failure in one section does not stop the other sections.
 //!
-//! Not here: what may go, and how a slice is bounded (`store::retention`).
+//! What happens if this process dies: another process gets the lease when it expires, and begins new walks.
+//!
+//! Not here: which records are deleted (`store::retention`).
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -24,20 +25,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Retention as Settings;
 
-/// How often a process that does not hold the lease asks for it, and the shortest rest after a walk that found nothing.
+/// How often a process tries to acquire the lease. Also the shortest rest after a walk that found nothing to delete.
 pub(crate) const EVERY: Duration = Duration::from_secs(60);
 /// The shortest rest after a walk that deleted something.
-const SOONEST: Duration = Duration::from_secs(5);
+const MIN_REST: Duration = Duration::from_secs(5);
 /// The longest rest, however long a walk took.
-const LATEST: Duration = Duration::from_secs(10 * 60);
+const MAX_REST: Duration = Duration::from_secs(10 * 60);
 /// A walk that found nothing rests for this many times as long as it took.
-const IN_VAIN: u32 = 10;
-/// Records that one slice looks at.
+const EMPTY_FACTOR: u32 = 10;
+/// The most records that one slice checks.
 const SLICE: i32 = 500;
-/// A walk that deleted so many will find as many again soon.
-const MANY: u64 = 1_000;
-/// How long one section works before it is the next one's turn.
-const TURN: Duration = Duration::from_secs(20);
+/// After a walk that deleted at least this many records, the next walk begins after `MIN_REST`, because it will
+/// probably find as many.
+const BUSY_THRESHOLD: u64 = 1_000;
+/// How long a pass works on one section before it continues with the next section.
+const SECTION_TIME: Duration = Duration::from_secs(20);
 /// The shortest and the longest rest between two slices.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(500));
 /// How often the lease is extended.
@@ -49,20 +51,20 @@ const LEASE: Lease =
 pub(crate) struct Retention {
     store: Store,
     settings: Settings,
-    /// Who holds the lease.
+    /// The name under which this process holds the lease.
     holder: String,
     stop: CancellationToken,
-    /// Where the walk of each section goes on.
+    /// Where the walk of each section continues.
     cursors: Mutex<BTreeMap<Section, Cursor>>,
 }
 
-/// What a section's turn came to.
+/// The result of a pass over one section, or over all sections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Turn {
-    retired: u64,
-    /// The turn ended before the walk did.
+struct SectionResult {
+    deleted: u64,
+    /// `SECTION_TIME` was over before the walk reached the end.
     more: bool,
-    /// Another process holds the lease.
+    /// The lease was lost to another process.
     lost: bool,
 }
 
@@ -71,86 +73,86 @@ impl Retention {
         Retention { store, settings, holder, stop, cursors: Mutex::default() }
     }
 
-    /// Gives every section a turn; answers how long to rest.
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
+    /// Works on every section; returns how long to rest.
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
         let locked = self.store.lock(LEASE, &self.holder).await;
         if !matches!(locked, Ok(true)) {
             ::metrics::counter!(metrics::LOCK_FAILURES.name).increment(1);
             return locked.map(|_| None);
         }
         let began = Instant::now();
-        let mut all = Turn::default();
+        let mut all = SectionResult::default();
         for section in Section::ALL.into_iter().take_while(|_| !self.stop.is_cancelled()) {
-            match self.turn(section).await {
-                Ok(turn) => {
-                    all.retired += turn.retired;
-                    all.more |= turn.more;
-                    all.lost |= turn.lost;
+            match self.prune(section).await {
+                Ok(result) => {
+                    all.deleted += result.deleted;
+                    all.more |= result.more;
+                    all.lost |= result.lost;
                 }
                 Err(error) => {
                     let (section, error) = (section.name(), &error as &dyn std::error::Error);
-                    tracing::warn!(section, error, "Retention of a section failed; the next pass goes on with it");
+                    tracing::warn!(section, error, "Retention of a section failed; the next pass retries it");
                 }
             }
             if all.lost {
                 return Ok(None);
             }
         }
-        let rest = rest(all, began.elapsed(), self.shortest());
-        // The lease stays taken while this process rests: others do not walk in between.
+        let rest = rest(all, began.elapsed(), self.shortest_retention());
+        // This process keeps the lease while it rests, so that no other process deletes records in that time.
         let kept = Lease { at_least: began.elapsed() + rest, ..LEASE };
         self.store.unlock(kept, &self.holder).await?;
         Ok(Some(rest))
     }
 
-    async fn turn(&self, section: Section) -> Result<Turn, store::Error> {
-        let mut turn = Turn::default();
-        let Some(age) = self.age(section) else { return Ok(turn) };
+    async fn prune(&self, section: Section) -> Result<SectionResult, store::Error> {
+        let mut result = SectionResult::default();
+        let Some(age) = self.age(section) else { return Ok(result) };
         let (began, mut extended) = (Instant::now(), Instant::now());
         loop {
             let slice_began = Instant::now();
             let slice = self.store.retire(section, age, self.cursor(section), SLICE).await?;
             self.remember(section, slice.next);
-            turn.retired += slice.retired;
+            result.deleted += slice.retired;
             if section == Section::Executions {
-                ::metrics::counter!(metrics::RETIRED.name).increment(slice.retired);
+                ::metrics::counter!(metrics::EXECUTIONS_DELETED.name).increment(slice.retired);
             }
-            turn.more = slice.next.is_some() && (began.elapsed() >= TURN || self.stop.is_cancelled());
-            if slice.next.is_none() || turn.more {
+            result.more = slice.next.is_some() && (began.elapsed() >= SECTION_TIME || self.stop.is_cancelled());
+            if slice.next.is_none() || result.more {
                 break;
             }
             let pause = tokio::time::sleep(slice_began.elapsed().clamp(PAUSE.0, PAUSE.1));
             tokio::select! { () = pause => {}, () = self.stop.cancelled() => {} }
             if extended.elapsed() >= EXTEND {
                 extended = Instant::now();
-                turn.lost = !self.store.extend(LEASE, &self.holder).await?;
-                if turn.lost {
+                result.lost = !self.store.extend(LEASE, &self.holder).await?;
+                if result.lost {
                     break;
                 }
             }
         }
-        if turn.retired > 0 {
-            tracing::info!(section = section.name(), retired = turn.retired, "Deleted what ended long ago");
+        if result.deleted > 0 {
+            tracing::info!(section = section.name(), deleted = result.deleted, "Retention deleted old records");
         }
-        Ok(turn)
+        Ok(result)
     }
 
     fn age(&self, section: Section) -> Option<Duration> {
         let days = match section {
             Section::Executions => self.settings.execution_days,
-            // As long as the executions that they started.
+            // Schedules are kept for as long as the executions that they started.
             Section::Schedules => self.settings.execution_days,
             Section::Jobs => self.settings.job_days,
             Section::Deliveries => self.settings.delivery_days,
             Section::Activity => self.settings.activity_days,
         };
-        // Zero days: for ever.
+        // Zero days: records are kept forever.
         (days > 0.0).then(|| Duration::from_secs_f64(days * 24.0 * 60.0 * 60.0))
     }
 
-    /// The shortest time that anything is kept for.
-    fn shortest(&self) -> Duration {
-        Section::ALL.into_iter().filter_map(|section| self.age(section)).min().unwrap_or(LATEST)
+    /// The shortest time for which records are kept.
+    fn shortest_retention(&self) -> Duration {
+        Section::ALL.into_iter().filter_map(|section| self.age(section)).min().unwrap_or(MAX_REST)
     }
 
     fn cursor(&self, section: Section) -> Option<Cursor> {
@@ -166,35 +168,36 @@ impl Retention {
     }
 }
 
-/// How long to rest. What is kept for `shortest` is late by at most half of that, unless walks take longer.
-fn rest(done: Turn, took: Duration, shortest: Duration) -> Duration {
+/// How long to rest after a pass. The rest is at most half of `shortest_retention` after a short walk that found
+/// nothing, so that records with a short retention are not deleted much too late.
+fn rest(done: SectionResult, took: Duration, shortest_retention: Duration) -> Duration {
     if done.more {
         PAUSE.1
-    } else if done.retired >= MANY {
-        SOONEST
-    } else if done.retired > 0 {
-        took.clamp(SOONEST, LATEST)
+    } else if done.deleted >= BUSY_THRESHOLD {
+        MIN_REST
+    } else if done.deleted > 0 {
+        took.clamp(MIN_REST, MAX_REST)
     } else {
-        (took * IN_VAIN).clamp(EVERY.min(shortest / 2).max(SOONEST), LATEST)
+        (took * EMPTY_FACTOR).clamp(EVERY.min(shortest_retention / 2).max(MIN_REST), MAX_REST)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, EVERY, LATEST, MANY, PAUSE, SOONEST, Turn, rest};
+    use super::{BUSY_THRESHOLD, Duration, EVERY, MAX_REST, MIN_REST, PAUSE, SectionResult, rest};
 
     #[test]
     fn it_rests_long_only_when_nothing_is_left_to_delete() {
         let (took, month, moment) =
             (Duration::from_secs(20), Duration::from_secs(30 * 86_400), Duration::from_secs(12));
-        let retired = Turn { retired: 9, ..Turn::default() };
-        assert_eq!(rest(Turn { more: true, ..retired }, took, month), PAUSE.1);
-        assert_eq!(rest(retired, took, month), took);
-        assert_eq!(rest(Turn { retired: MANY, ..Turn::default() }, took, month), SOONEST);
-        assert_eq!(rest(retired, Duration::ZERO, month), SOONEST);
-        assert_eq!(rest(Turn::default(), Duration::ZERO, month), EVERY);
-        assert_eq!(rest(Turn::default(), Duration::ZERO, moment), moment / 2);
-        assert_eq!(rest(Turn::default(), took, month), Duration::from_secs(200));
-        assert_eq!(rest(Turn::default(), took * 10, month), LATEST);
+        let deleted = SectionResult { deleted: 9, ..SectionResult::default() };
+        assert_eq!(rest(SectionResult { more: true, ..deleted }, took, month), PAUSE.1);
+        assert_eq!(rest(deleted, took, month), took);
+        assert_eq!(rest(SectionResult { deleted: BUSY_THRESHOLD, ..SectionResult::default() }, took, month), MIN_REST);
+        assert_eq!(rest(deleted, Duration::ZERO, month), MIN_REST);
+        assert_eq!(rest(SectionResult::default(), Duration::ZERO, month), EVERY);
+        assert_eq!(rest(SectionResult::default(), Duration::ZERO, moment), moment / 2);
+        assert_eq!(rest(SectionResult::default(), took, month), Duration::from_secs(200));
+        assert_eq!(rest(SectionResult::default(), took * 10, month), MAX_REST);
     }
 }

@@ -1,5 +1,5 @@
-//! Runs in need of attention: their owner died, their time has come, their deadline passed, or an engine elsewhere lost
-//! them.
+//! Loops that change runs from outside: they resume runs whose owner died, wake parked runs, end executions whose
+//! deadline passed, and end runs that an external engine has lost.
 //!
 //! Not here: what happens inside a run (`kernel::run`, `engine`), the rows (`store::run`).
 

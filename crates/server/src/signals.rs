@@ -1,6 +1,6 @@
-//! What this process tells its operators as metrics, and what it measures for that.
+//! The recorder of this process's metrics, and the loops that measure gauges.
 //!
-//! Not here: names and meanings (`kernel::signals`), what is counted of requests (`http::measure`).
+//! Not here: names and meanings (`kernel::signals`), metrics of requests (`http::measure`).
 
 pub(crate) mod recorder;
 pub(crate) mod sampler;

@@ -1,16 +1,18 @@
-//! Tells webhooks of the ends they asked for.
+//! Delivers webhooks: sends a signed message for each ended execution that a webhook subscribes to.
 //!
 //! Invariants
-//! - Look, decide, do: what is due is claimed for longer than a call may take; what an answer means is the kernel's
-//!   (`kernel::webhook`). Safe to run twice and in every process at once.
-//! - So many calls at once, so many of one workspace, and no more of it than a quarter of what the others leave free:
-//!   it takes many workspaces with slow receivers to keep another waiting, and then for a call's time.
-//! - Every attempt goes through the guard, carries the delivery's id, and follows no redirect.
-//! - An answer is judged by its status; of a long one only the start is read.
-//! - A secret is opened to sign with, and is in nothing that is sent, kept or logged.
+//! - The claim of a due delivery lasts longer than a call may take. So any number of processes may run this loop at the
+//!   same time. The kernel decides what a response means (`kernel::webhook`).
+//! - The number of calls is bounded, in total and for each workspace. One claim gives a workspace at most a quarter of
+//!   the calls that are free. So the slow receivers of a few workspaces do not delay the deliveries of other
+//!   workspaces.
+//! - Every attempt goes through the guard of outgoing calls (`engine::outbound`), carries the delivery's id, and
+//!   follows no redirect.
+//! - The status of a response decides whether the delivery succeeded. Only the start of a long response body is read.
+//! - A secret is decrypted only to sign a message. The decrypted secret is never sent, stored or logged.
 //!
-//! What happens if this process dies: what it was sending falls due when its claim ends, and is sent again under the
-//! same id.
+//! What happens if this process dies: its deliveries are due again when their claims expire. Another process sends them
+//! again, with the same id.
 //!
 //! Not here: what makes a delivery (`store`'s `functions/webhook.sql`), requests about webhooks (`http::webhooks`).
 
@@ -25,166 +27,180 @@ use jiff::Timestamp;
 use kernel::ids::WorkspaceId;
 use kernel::run::failure::Class;
 use kernel::signals::metrics;
-use kernel::webhook::{Answer, Verdict, judge, message, signatures};
+use kernel::webhook::{DeliveryDecision, DeliveryResponse, decide, message, signatures};
 use store::Store;
-use store::webhook::delivery::{Claimed, Room, Told};
+use store::webhook::delivery::{AttemptResult, ClaimLimits, ClaimedDelivery};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-/// Calls of this process at once.
-const AT_ONCE: usize = 64;
-/// Calls of one workspace at once, by all processes together.
-const EACH: i32 = 8;
-/// Workspaces looked at in one pass.
-const STEPS: i32 = 500;
-/// How long a receiver may take.
+/// The most calls of this process at the same time.
+const MAX_CALLS: usize = 64;
+/// The most calls for one workspace at the same time, by all processes together.
+const MAX_CALLS_PER_WORKSPACE: i32 = 8;
+/// The most workspaces checked in one pass.
+const MAX_WORKSPACES: i32 = 500;
+/// How long a receiver may take to respond.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a claim lasts: a call, and then to store what came of it.
+/// How long the claim of a delivery lasts: enough for the call and for storing its result.
 const LEASE: Duration = Duration::from_secs(60);
-/// How much of an answer is read: what is shown of it.
-const MAX_ANSWER_BYTES: usize = 4 << 10;
+/// How much of a response body is read: enough for the error message that the delivery stores.
+const MAX_RESPONSE_BYTES: usize = 4 << 10;
 
-/// What messages of a webhook are signed with, the newest first.
+/// The keys that sign the messages of a webhook, the newest first.
 type Keys = Vec<Zeroizing<String>>;
 
-/// It looks at least so often: whoever waits to be told waits for this, not for the dispatcher's poll.
+/// The longest time between two passes, even if `dispatch.poll_interval_ms` is longer.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 
-/// With what a process calls out for webhooks.
-pub(crate) struct Sender {
+/// What a process needs to send webhooks.
+pub(crate) struct WebhookSender {
     pub(crate) outbound: Outbound,
     pub(crate) vault: Vault,
 }
 
-pub(crate) struct Webhooks {
+pub(crate) struct WebhookDeliverer {
     store: Store,
     outbound: Outbound,
     vault: Vault,
-    /// Rung when a call is over.
+    /// Notified when a call has ended.
     wake: Arc<Notify>,
     stop: CancellationToken,
     tasks: TaskTracker,
-    slots: Arc<Semaphore>,
-    /// The workspace to go on behind.
-    place: Mutex<Option<WorkspaceId>>,
+    /// The calls in progress.
+    calls: Arc<Semaphore>,
+    /// The workspace after which the next pass continues.
+    after: Mutex<Option<WorkspaceId>>,
 }
 
-impl Webhooks {
+impl WebhookDeliverer {
     pub(crate) fn new(
         store: Store,
-        Sender { outbound, vault }: Sender,
+        WebhookSender { outbound, vault }: WebhookSender,
         wake: Arc<Notify>,
         (stop, tasks): (CancellationToken, TaskTracker),
-    ) -> Webhooks {
-        let slots = Arc::new(Semaphore::new(AT_ONCE));
-        Webhooks { store, outbound, vault, wake, stop, tasks, slots, place: Mutex::default() }
+    ) -> WebhookDeliverer {
+        let calls = Arc::new(Semaphore::new(MAX_CALLS));
+        WebhookDeliverer { store, outbound, vault, wake, stop, tasks, calls, after: Mutex::default() }
     }
 
-    pub(crate) async fn pass(self: &Arc<Self>) -> Result<Option<Duration>, store::Error> {
-        let after = *self.place.lock();
+    pub(crate) async fn run_once(self: &Arc<Self>) -> Result<Option<Duration>, store::Error> {
+        let after = *self.after.lock();
         if after.is_none() {
-            ::metrics::gauge!(metrics::WEBHOOK_OLDEST.name).set(self.store.oldest_delivery_s().await?);
+            ::metrics::gauge!(metrics::WEBHOOK_OLDEST_DUE.name).set(self.store.oldest_delivery_s().await?);
         }
-        let free = self.slots.available_permits();
+        let free = self.calls.available_permits();
         if free == 0 {
             return Ok(None);
         }
         let limit = i32::try_from(free).unwrap_or(i32::MAX);
-        let room = Room { each: EACH, limit, steps: STEPS, lease: LEASE };
+        let room = ClaimLimits { each: MAX_CALLS_PER_WORKSPACE, limit, steps: MAX_WORKSPACES, lease: LEASE };
         let claim = self.store.claim_deliveries(after, room).await?;
-        *self.place.lock() = claim.next;
-        // Not at the end yet, or only the part behind `after` was looked at.
+        *self.after.lock() = claim.next;
+        // There may be more: the claim did not reach the last workspace, or it skipped the workspaces before `after`.
         let more = claim.next.is_some() || after.is_some();
         let webhooks: Vec<Uuid> = claim.deliveries.iter().map(|delivery| delivery.webhook).collect();
         let keys = if webhooks.is_empty() { BTreeMap::new() } else { self.keys(&webhooks).await? };
         for delivery in claim.deliveries {
-            // Only this loop takes them, and no more than were free.
-            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { break };
+            // A permit is always free, because only this loop takes permits, and it claimed at most `free` deliveries.
+            let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else { break };
             let (this, keys) = (Arc::clone(self), keys.get(&delivery.webhook).cloned().unwrap_or_default());
-            self.tasks.spawn(async move { this.deliver(delivery, keys, slot).await });
+            self.tasks.spawn(async move { this.deliver(delivery, keys, permit).await });
         }
         Ok(more.then_some(Duration::ZERO))
     }
 
-    /// What these webhooks' messages are signed with; nothing for one whose secret cannot be opened.
+    /// The signing keys of these webhooks; none for a webhook whose secret cannot be decrypted.
     async fn keys(&self, webhooks: &[Uuid]) -> Result<BTreeMap<Uuid, Keys>, store::Error> {
         let mut keys: BTreeMap<Uuid, Keys> = BTreeMap::new();
         for (webhook, sealed) in self.store.webhook_secrets(webhooks).await? {
             match self.vault.unseal(&sealed) {
                 Ok(key) => keys.entry(webhook).or_default().push(key),
                 Err(error) => {
-                    tracing::warn!(%webhook, error = &error as &dyn std::error::Error,
-                        "A webhook's secret cannot be opened");
+                    tracing::warn!(webhook_id = %webhook, error = &error as &dyn std::error::Error,
+                        "Webhook secret cannot be decrypted: check secrets.key_file");
                 }
             }
         }
         Ok(keys)
     }
 
-    /// One attempt. When the process stops it is broken off: whoever takes it over sends it again.
-    async fn deliver(&self, delivery: Claimed, keys: Keys, slot: OwnedSemaphorePermit) {
+    /// Makes one attempt and stores its result. At shutdown the attempt is aborted; another process sends the delivery
+    /// again when its claim expires.
+    async fn deliver(&self, delivery: ClaimedDelivery, keys: Keys, permit: OwnedSemaphorePermit) {
         let attempt = tokio::select! {
             attempt = self.attempt(&delivery, &keys) => attempt,
             () = self.stop.cancelled() => return,
         };
-        let (verdict, told) = attempt;
+        let (verdict, result) = attempt;
         let outcome = match verdict {
-            Verdict::Delivered => "delivered",
-            Verdict::Later(_) => "later",
-            Verdict::Failed | Verdict::Gone => "failed",
+            DeliveryDecision::Delivered => "delivered",
+            DeliveryDecision::RetryAfter(_) => "retry",
+            DeliveryDecision::Failed | DeliveryDecision::ReceiverGone => "failed",
         };
-        match self.store.settle_delivery(&delivery, verdict, &told).await {
+        match self.store.settle_delivery(&delivery, verdict, &result).await {
             Ok(true) => {
-                ::metrics::counter!(metrics::WEBHOOK_DELIVERIES.name, "outcome" => outcome).increment(1);
-                tracing::debug!(delivery = %delivery.id, webhook = %delivery.webhook, outcome, "Told a webhook");
+                ::metrics::counter!(metrics::WEBHOOK_ATTEMPTS.name, "outcome" => outcome).increment(1);
+                tracing::debug!(
+                    delivery_id = %delivery.id,
+                    webhook_id = %delivery.webhook,
+                    outcome,
+                    "Webhook delivery attempted"
+                );
             }
-            Ok(false) => tracing::debug!(delivery = %delivery.id, "A delivery was taken over meanwhile"),
+            Ok(false) => {
+                tracing::debug!(delivery_id = %delivery.id, "Webhook delivery was taken over by another process")
+            }
             Err(error) => tracing::warn!(
-                delivery = %delivery.id,
+                delivery_id = %delivery.id,
                 error = &error as &dyn std::error::Error,
-                "What came of a delivery cannot be stored; it is sent again"
+                "Could not store the outcome of a webhook delivery; the delivery is sent again"
             ),
         }
-        drop(slot);
+        drop(permit);
         self.wake.notify_one();
     }
 
-    async fn attempt(&self, delivery: &Claimed, keys: &Keys) -> (Verdict, Told) {
-        let unsent = |error: &str| Told { error: Some(error.to_owned()), unsent: true, ..Told::default() };
+    async fn attempt(&self, delivery: &ClaimedDelivery, keys: &Keys) -> (DeliveryDecision, AttemptResult) {
+        let unsent =
+            |error: &str| AttemptResult { error: Some(error.to_owned()), unsent: true, ..AttemptResult::default() };
         let Some(url) = &delivery.url else {
-            return (Verdict::Failed, unsent("the webhook was deleted, or is off"));
+            return (DeliveryDecision::Failed, unsent("the webhook was deleted or disabled"));
         };
         let Some(ended) = &delivery.ended else {
-            return (Verdict::Failed, unsent("the execution is no longer kept"));
+            return (DeliveryDecision::Failed, unsent("the execution was deleted"));
         };
         if keys.is_empty() {
-            let none = Answer::None(Class::ExecutionError);
-            let told = unsent("its secret cannot be opened: ask whoever runs this service");
-            return (judge(none, delivery.id, delivery.attempt, delivery.age), told);
+            let none = DeliveryResponse::NoResponse(Class::ExecutionError);
+            let result = unsent("the webhook's secret cannot be decrypted: ask the operator of this service");
+            return (decide(none, delivery.id, delivery.attempt, delivery.age), result);
         }
         let request = request(delivery, url, message(ended), keys);
-        let (answer, told) = match self.outbound.send(request).await {
+        let (answer, result) = match self.outbound.send(request).await {
             Ok(response) => {
                 let (status, wait) = (response.status, outbound::wanted_wait(&response));
                 let quoted = || outbound::failure_of(&response).map(|failure| failure.message);
                 let error = match status {
                     200..=299 => None,
-                    _ => quoted().or_else(|| Some(format!("the answer was {status}"))),
+                    _ => quoted().or_else(|| Some(format!("the response status was {status}"))),
                 };
-                (Answer::Status { status, wait }, Told { status: Some(status), error, unsent: false })
+                (
+                    DeliveryResponse::Status { status, wait },
+                    AttemptResult { status: Some(status), error, unsent: false },
+                )
             }
-            Err(failure) => {
-                (Answer::None(failure.class), Told { status: None, error: Some(failure.message), unsent: false })
-            }
+            Err(failure) => (
+                DeliveryResponse::NoResponse(failure.class),
+                AttemptResult { status: None, error: Some(failure.message), unsent: false },
+            ),
         };
-        (judge(answer, delivery.id, delivery.attempt, delivery.age), told)
+        (decide(answer, delivery.id, delivery.attempt, delivery.age), result)
     }
 }
 
-fn request(delivery: &Claimed, url: &str, body: String, keys: &Keys) -> Request {
+fn request(delivery: &ClaimedDelivery, url: &str, body: String, keys: &Keys) -> Request {
     let timestamp = Timestamp::now().as_second();
     let signature = signatures(keys.iter().map(|key| key.as_str()), delivery.id, timestamp, &body);
     let mut request = Request::new(Method::Post, url, delivery.workspace);
@@ -198,7 +214,7 @@ fn request(delivery: &Claimed, url: &str, body: String, keys: &Keys) -> Request 
     .to_vec();
     request.body = Some(Body::Text(body));
     request.timeout = TIMEOUT;
-    request.max_response_bytes = MAX_ANSWER_BYTES;
+    request.max_response_bytes = MAX_RESPONSE_BYTES;
     request.follows = false;
     request.cuts = true;
     request

@@ -1,23 +1,25 @@
-//! What crosses the wire, for server and clients alike.
+//! The types of request and response bodies, which the server and the command line share.
 //!
 //! Invariants
-//! - JSON in camelCase; unknown fields in requests are refused; times are RFC 3339 in UTC.
-//! - Fields are only ever added.
+//! - Names of fields are in camelCase. Unknown fields in requests are refused.
+//! - Times are RFC 3339 in UTC. Durations are numbers, with their unit in the name of the field.
+//! - Fields may be added, but never removed or renamed.
 //!
-//! Not here: graph documents (`kernel::definition::parse` reads them as they are), errors (`problem`).
+//! Not here: workflow documents (`kernel::definition::parse` reads their JSON itself), errors (`http::problem`).
 
-/// The bodies that create something and that change it: what both say is written once, behind what only the first says.
+/// Declares the two request bodies of a resource: for creating and for changing it. The fields that both have are
+/// written once. In a change, an omitted field keeps its value and `null` resets it to its default.
 macro_rules! create_and_change {
-    ($(#[$of_create:meta])* create $create:ident { $($own:tt)* } $(#[$of_change:meta])* change $change:ident {
-        $($(#[$of_field:meta])* pub $field:ident: $type:ty,)*
-    }) => {
+    ($(#[$of_create:meta])* create $create:ident { $($own:tt)* } $(#[$of_change:meta])* change $change:ident
+        of $fields:ident { $($(#[$of_field:meta])* pub $field:ident: Option<$type:ty>,)* }
+    ) => {
         $(#[$of_create])*
         #[serde_with::skip_serializing_none]
         #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
         #[serde(rename_all = "camelCase", deny_unknown_fields)]
         pub struct $create {
             $($own)*
-            $($(#[$of_field])* pub $field: $type,)*
+            $($(#[$of_field])* pub $field: Option<$type>,)*
         }
 
         $(#[$of_change])*
@@ -25,27 +27,46 @@ macro_rules! create_and_change {
         #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
         #[serde(rename_all = "camelCase", deny_unknown_fields)]
         pub struct $change {
-            $($(#[$of_field])* pub $field: $type,)*
+            $($(#[$of_field])* #[serde(default, with = "serde_with::rust::double_option")]
+            pub $field: Option<Option<$type>>,)*
         }
 
-        impl From<$create> for $change {
-            fn from(created: $create) -> $change {
-                $change { $($field: created.$field),* }
+        /// The values of the fields that a change may set. None: the default.
+        #[derive(Clone, Debug, Default)]
+        pub struct $fields {
+            $(pub $field: Option<$type>,)*
+        }
+
+        impl From<$create> for $fields {
+            fn from(created: $create) -> $fields {
+                $fields { $($field: created.$field),* }
+            }
+        }
+
+        impl $change {
+            /// The fields after this change.
+            pub fn apply(self, before: $fields) -> $fields {
+                $fields { $($field: self.$field.unwrap_or(before.$field)),* }
             }
         }
     };
 }
 
-mod asks;
 mod control;
+mod definitions;
 mod events;
+mod expressions;
+mod jobs;
 mod keys;
 mod lists;
-mod looks;
+mod logs;
 mod outbound;
 mod schedules;
 mod secrets;
+mod tasks;
 mod tree;
+mod triggers;
+mod waits;
 mod webhooks;
 
 use jiff::Timestamp;
@@ -61,28 +82,34 @@ use serde_with::rust::double_option;
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-pub use asks::{
-    AnswerByToken, AnswerWait, AnsweredWait, ClaimTasks, ClaimedTask, ClaimedTasks, CompleteTask, FailTask, Invitation,
-    KeepTask, KeptTask, MintToken, MintedToken, Task, Thanks, Wait,
+pub use control::{
+    BulkStartExecutions, BulkStartResult, BulkStartedExecutions, DeadLetter, NodeResolution, RerunExecution, RerunFrom,
+    RerunVersion,
 };
+pub use definitions::{AppliedDefinition, Definition, PublishDefinition, SubmitDefinition, ValidatedDefinition};
 pub use events::{
-    AppendEvents, AppendedEvent, AppendedEvents, Binding, ChangeBinding, ClaimJobs, ClaimedJob, ClaimedJobs,
-    CompleteJob, CreateBinding, DomainEvent, FailJob, Job, KeepJob, KeptJob, NewEvent,
+    AppendEvents, AppendedEvent, AppendedEvents, Binding, BindingFields, ChangeBinding, CreateBinding, DomainEvent,
+    NewEvent,
 };
+pub use expressions::{EvaluateExpression, ExpressionValue};
+pub use jobs::{ClaimJobs, ClaimedJob, ClaimedJobs, CompleteJob, FailJob, HeartbeatJob, Job, JobLease};
 pub use kernel::draw::Drawing as Graph;
-pub use keys::{CreateKey, CreatedKey, Key};
-pub use lists::{Activity, Capacity, Count, Diff, Kinds, ListedExecution, Page, Version, WaitingCounts, WholeVersion};
-
-pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
-pub use outbound::OutboundRules;
-pub use schedules::{ChangeSchedule, CreateSchedule, NextTicks, Schedule, Tick};
-pub use secrets::{Hidden, Secret, SetSecret};
-pub use tree::{Tree, TreeItem};
-pub use webhooks::{
-    ChangeWebhook, CreateHook, CreateWebhook, CreatedHook, CreatedWebhook, Delivery, Hook, Rotate, Webhook,
+pub use keys::{ApiKey, CreateApiKey, CreatedApiKey};
+pub use lists::{
+    ActivityEntry, BoundedCount, Capacity, ExecutionListItem, NodeKinds, Page, VersionDiff, VersionDocument,
+    VersionListItem, WaitingCounts,
 };
-
-pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunResolve, RerunVersion};
+pub use logs::{ExecutionLogs, LogLine, LogSource};
+pub use outbound::OutboundRules;
+pub use schedules::{ChangeSchedule, CreateSchedule, NextTicks, Schedule, ScheduleFields, Tick};
+pub use secrets::{Secret, SecretValue, SetSecret};
+pub use tasks::{ClaimTasks, ClaimedTask, ClaimedTasks, CompleteTask, FailTask, HeartbeatTask, Task, TaskLease};
+pub use tree::{ExecutionTree, TreeExecution};
+pub use triggers::{CreateTrigger, CreatedTrigger, Trigger};
+pub use waits::{
+    AnswerByToken, AnswerWait, AnsweredByToken, AnsweredWait, CreateWaitToken, CreatedWaitToken, Wait, WaitToken,
+};
+pub use webhooks::{ChangeWebhook, CreateWebhook, CreatedWebhook, Delivery, Rotate, Webhook};
 
 /// `POST /api/v1/workspaces`
 #[skip_serializing_none]
@@ -91,31 +118,35 @@ pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom
 pub struct CreateWorkspace {
     #[schema(min_length = 1, max_length = 200)]
     pub name: String,
-    /// FREE, PRO or ENTERPRISE; FREE if not said.
+    /// `FREE`, `PRO` or `ENTERPRISE`. Default: `FREE`.
     pub tier: Option<String>,
-    /// How many executions may run at once, instead of what the tier says.
+    /// How many executions may run at once. Default: the limit of the tier.
     #[schema(minimum = 0, maximum = 100_000)]
     pub limit: Option<i32>,
-    /// Its share of turns beside other workspaces, 1 to 100.
+    /// The share of the workspace in the turns of the queue, compared with other workspaces. Default: 1.
     #[schema(minimum = 1, maximum = 100)]
     pub weight: Option<i16>,
-    /// The most executions that may wait, instead of what the service allows.
+    /// How many executions may wait. Default: `queue.max_backlog`, else the limit of the tier.
     pub max_backlog: Option<i32>,
 }
 
-/// `PATCH /api/v1/workspaces/{id}`: what is absent stays as it is.
+/// `PATCH /api/v1/workspaces/{id}`: an omitted field keeps its value; `null` resets it to its default.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeWorkspace {
-    pub tier: Option<String>,
-    /// A number overrides the tier's limit; null goes back to it.
+    /// `FREE`, `PRO` or `ENTERPRISE`. Null: `FREE`.
+    #[serde(default, with = "double_option")]
+    pub tier: Option<Option<String>>,
+    /// How many executions may run at once. Null: the limit of the tier.
     #[schema(value_type = Option<i32>, minimum = 0, maximum = 100_000)]
     #[serde(default, with = "double_option")]
     pub limit: Option<Option<i32>>,
-    #[schema(minimum = 1, maximum = 100)]
-    pub weight: Option<i16>,
-    /// A number bounds what may wait; null goes back to what the service allows.
+    /// The share of the workspace in the turns of the queue, compared with other workspaces. Null: 1.
+    #[schema(value_type = Option<i16>, minimum = 1, maximum = 100)]
+    #[serde(default, with = "double_option")]
+    pub weight: Option<Option<i16>>,
+    /// How many executions may wait. Null: `queue.max_backlog`, else the limit of the tier.
     #[serde(default, with = "double_option")]
     pub max_backlog: Option<Option<i32>>,
 }
@@ -126,77 +157,19 @@ pub struct Workspace {
     pub id: WorkspaceId,
     pub name: String,
     pub tier: String,
-    /// How many executions may run at once, from the tier or its override.
+    /// How many executions may run at once: `limitOverride`, else the limit of the tier.
     pub limit: i32,
     pub limit_override: Option<i32>,
     pub weight: i16,
-    /// The most executions that may wait; null for what the service allows.
+    /// How many executions may wait. Null: `queue.max_backlog`, else the limit of the tier.
     #[serde(default)]
     pub max_backlog: Option<i32>,
     pub paused: bool,
-    /// Executions that hold a slot now.
+    /// How many executions hold a slot now.
     pub running: i32,
-    /// Executions ready to start, counted to 1,000; one more means more.
+    /// How many executions are ready to start, counted up to 1,000. 1,001 means more than that.
     pub ready: i32,
     pub created_at: Timestamp,
-}
-
-/// `POST /api/v1/workflow/definitions`, `…/validate`, `…/apply` and `…/{id}/versions`
-#[skip_serializing_none]
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SubmitDefinition {
-    /// The graph document, in either form. Without it, `source` is read.
-    pub document: Option<Value>,
-    /// The name, if the document has none.
-    pub name: Option<String>,
-    /// The text, YAML or JSON, kept for people. Alone it is read here, and problems have their line and column;
-    /// beside a `document` it is not looked at.
-    pub source: Option<String>,
-    /// Required with the root key.
-    pub workspace_id: Option<WorkspaceId>,
-}
-
-/// `POST /api/v1/workflow/definitions/{id}/publish`
-#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Publish {}
-
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Validated {
-    pub valid: bool,
-    pub nodes: usize,
-    pub edges: usize,
-    pub content_hash: String,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Definition {
-    pub id: DefinitionId,
-    pub workspace_id: WorkspaceId,
-    pub name: String,
-    /// DRAFT, ACTIVE or PAUSED.
-    pub status: String,
-    pub published_version: Option<i32>,
-    pub published_version_id: Option<VersionId>,
-    pub concurrency: Option<i32>,
-    pub key_concurrency: i32,
-    pub max_attempts: i32,
-    pub created_at: Timestamp,
-    pub updated_at: Timestamp,
-}
-
-/// A version that was stored, or was there already with the same content.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Applied {
-    pub definition: Definition,
-    pub version: i32,
-    pub version_id: VersionId,
-    /// The content was the latest version's already.
-    pub unchanged: bool,
 }
 
 /// `POST /api/v1/workflow/executions/start`
@@ -205,28 +178,33 @@ pub struct Applied {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StartExecution {
     pub workflow_definition_id: DefinitionId,
-    /// Optional with a workspace key, and must be its own; required with the root key.
+    /// Required with a root key. With a workspace key: optional, and only its own workspace.
     pub workspace_id: Option<WorkspaceId>,
+    /// The input, as the workflow declares it under `inputs`.
     pub input: Option<Value>,
+    /// 1 is first, 5 is last. Default: 3.
     pub priority: Option<Priority>,
-    /// Not before this time.
+    /// The earliest time at which the execution starts. Default: now.
     pub run_at: Option<Timestamp>,
+    /// Executions of the workflow with the same key take turns. Default: no key.
     #[schema(min_length = 1, max_length = 200)]
     pub concurrency_key: Option<String>,
 }
 
+/// The execution of an accepted start request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Started {
+pub struct StartedExecution {
     pub queue_id: QueueItemId,
     pub execution_id: ExecutionId,
-    /// PENDING, or how a repeated request's execution stands.
+    /// `PENDING`. For a repeated request: the current status of the execution that the first request started.
     pub status: execution::Status,
-    /// It was there already: the same request with the same idempotency key came before.
+    /// True: a request with the same idempotency key started this execution before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
 }
 
+/// The queue item of an execution.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -235,14 +213,15 @@ pub struct QueueItem {
     pub execution_id: ExecutionId,
     pub workspace_id: WorkspaceId,
     pub workflow_definition_id: DefinitionId,
-    /// GONE once the execution completed or was canceled.
+    /// `GONE`: the execution completed or was canceled, and the queue item was deleted.
     pub status: queue::Status,
     pub execution_status: execution::Status,
-    /// Its place among the workspace's ready items: 1 is next, 1001 means more than 1,000.
+    /// Its position among the ready items of the workspace. 1 is next; 1001 means more than 1,000.
     pub position: Option<i32>,
-    /// Why it is not running; absent once it runs or has ended.
+    /// Why the execution waits. Absent: the execution runs or has ended.
     pub waiting: Option<WaitingReason>,
     pub priority: i16,
+    /// How often the engine refused to start the execution.
     pub attempts: u32,
     pub last_error: Option<String>,
     pub created_at: Timestamp,
@@ -250,7 +229,7 @@ pub struct QueueItem {
     pub dispatched_at: Option<Timestamp>,
 }
 
-/// Why an item waits: a code with its figures, and the same as a sentence.
+/// Why an execution waits: a code with its figures, and the same in a sentence.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WaitingReason {
     #[serde(flatten)]
@@ -274,7 +253,7 @@ pub struct Execution {
     pub trigger: Value,
     pub input: Option<Value>,
     pub output: Option<Value>,
-    /// `{type, message, node?, status?, attempts?}` of what failed it; `attempts` are those at the node:
+    /// Why it failed: `{type, message, node?, status?, attempts?}`. `attempts` lists the failed attempts at the node:
     /// `[{attempt, at, error}]`.
     pub error: Option<Value>,
     pub priority: i16,
@@ -284,52 +263,56 @@ pub struct Execution {
     pub completed_at: Option<Timestamp>,
     pub duration_ms: Option<i64>,
     pub deadline_at: Timestamp,
-    /// Somebody asked it to end.
+    /// When a caller requested that the execution ends.
     pub cancel_requested_at: Option<Timestamp>,
-    /// The execution that this one repeats.
-    pub rerun_of: Option<ExecutionId>,
-    /// The execution whose node made this one; absent of a root.
+    /// The execution that this execution reruns.
+    pub rerun_of_execution_id: Option<ExecutionId>,
+    /// The execution whose node created this execution. Absent: this execution is a root.
     pub parent_execution_id: Option<ExecutionId>,
-    /// The execution at the top, in whose slot a child runs.
+    /// The root of the tree. A child runs in the slot of its root.
     pub root_execution_id: Option<ExecutionId>,
+    /// The node of the parent that created this execution.
     pub parent_node: Option<String>,
-    /// The iteration of that node, if it is a loop's; otherwise 0.
+    /// The iteration of that node, from 1; 0 if it is not a loop.
     pub parent_iteration: Option<i32>,
 }
 
+/// A node of an execution, or an iteration of a loop.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Node {
+pub struct ExecutionNode {
     pub node: String,
     pub kind: String,
+    /// The iteration of a loop, from 1; 0 if the node is not a loop.
     pub iteration: i32,
     pub status: node::Status,
+    /// The current attempt, from 1.
     pub attempt: i32,
-    /// The branch it took.
+    /// The label of the edges that the execution took after this node.
     pub label: Option<String>,
     pub input: Option<Value>,
     pub output: Option<Value>,
     pub error: Option<Value>,
-    /// Failed attempts before this one: `[{attempt, at, error}]`, the last ten.
-    pub earlier: Option<Value>,
-    /// When it goes on by itself: the end of a delay, the next attempt.
+    /// The last ten failed attempts before this one: `[{attempt, at, error}]`.
+    pub earlier_attempts: Option<Value>,
+    /// When the node continues by itself: the end of a delay, or the next attempt.
     pub next_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
     pub duration_ms: Option<i64>,
-    /// The execution in which it came to this end: a rerun kept it.
-    pub kept_from: Option<ExecutionId>,
+    /// The execution in which the node ended. Present if this execution is a rerun that kept the result of the node.
+    pub kept_from_execution_id: Option<ExecutionId>,
 }
 
-/// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, those not begun as PENDING, last; or the
-/// iterations of a loop.
+/// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, or the iterations of a loop. Nodes that have
+/// not begun come last, as PENDING.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Nodes {
-    pub items: Vec<Node>,
-    /// Give it as `?cursor=` for the next page; absent on the last. Nodes come in one page unless they are large.
+pub struct ExecutionNodes {
+    pub items: Vec<ExecutionNode>,
+    /// Send it as `?cursor=` to get the next page. Absent: this is the last page. Small nodes come in one page.
     pub next_cursor: Option<String>,
 }
 
@@ -337,7 +320,7 @@ pub struct Nodes {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub struct ExecutionSummary {
     pub id: ExecutionId,
     pub status: execution::Status,
     pub phase: kernel::run::Phase,
@@ -348,12 +331,12 @@ pub struct Summary {
     pub error: Option<Value>,
 }
 
-/// `POST /api/v1/workflow/executions/{id}/cancel` and `…/terminate`
+/// An execution that was canceled or terminated: `POST /api/v1/workflow/executions/{id}/cancel` and `…/terminate`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Canceled {
+pub struct CanceledExecution {
     pub execution_id: ExecutionId,
-    /// CANCELED if it was waiting; RUNNING while its nodes are being stopped; otherwise how it had ended.
+    /// `CANCELED` if it was waiting, `RUNNING` while its nodes are being stopped, else the final status.
     pub status: execution::Status,
 }
 
@@ -362,10 +345,11 @@ pub struct Canceled {
 #[serde(rename_all = "camelCase")]
 pub struct Readiness {
     pub ready: bool,
+    /// The result of each check, by name: `ok`, or what is wrong.
     pub checks: std::collections::BTreeMap<String, String>,
 }
 
-/// An error as RFC 9457 says, with a stable code and, for documents, every problem.
+/// A problem document (RFC 9457), with a stable code. If parts of the request can be named, it lists every problem.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProblemBody {
     #[serde(rename = "type")]

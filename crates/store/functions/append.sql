@@ -1,7 +1,8 @@
--- Events as our own processes append them, and events whose handling failed.
+-- Appends events for Forebay's own processes, and repeats the fold of events whose fold failed. To fold an event is to
+-- make its job (shared/event.sql).
 
--- The id that an event has whose id the service derives: the same for the same seed, and known to nobody who knows the
--- seed alone.
+-- The stored id of an event whose id the service derives from a seed. The same seed always gives the same id. Without
+-- the database's secret, nobody can compute the id from the seed.
 CREATE OR REPLACE FUNCTION forebay_r1.derived_event_id(p_workspace uuid, p_seed uuid) RETURNS uuid
 LANGUAGE sql STABLE AS $fn$
     SELECT overlay(overlay(substr(encode(
@@ -10,11 +11,11 @@ LANGUAGE sql STABLE AS $fn$
       FROM forebay.event_secret own
 $fn$;
 
--- Appends events in the order given, all or none. Repeatable by id: same id and content is there already (`added`
--- false). p_derived: the id given is only the seed of the event's own (derived_event_id). Ids and streams are a
--- workspace's (null: nobody's). p_expected is the version that its stream must be at (0: there is none yet), null for
--- whatever it is at; later events of the same stream in one call follow. A version that is not met, or an id with other
--- content, raises (version_conflict, id_conflict).
+-- Appends events in the order given, all or none. Repeatable by id: if an event with the same id and content exists, it
+-- is returned with `added` false. p_derived: the id is only a seed (derived_event_id). Ids and streams belong to a
+-- workspace; null means to no workspace. p_expected is the version that the stream must have (0: it does not exist;
+-- null: any version). If several events in one call belong to the same stream, each expects the version that the event
+-- before it made. A wrong version raises version_conflict; an id that was used with other content raises id_conflict.
 CREATE OR REPLACE FUNCTION forebay_r1.append_events(
     p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected int[],
     p_types text[], p_data jsonb[], p_metadata jsonb[])
@@ -28,17 +29,18 @@ DECLARE
     v_old public.domain_events;
     v_latest int;
 BEGIN
-    -- Streams are appended to one at a time, in one order for all calls.
+    -- At most one transaction at a time appends to a stream. All calls lock streams in the same order, so they do not
+    -- deadlock.
     PERFORM pg_advisory_xact_lock(forebay.lock_stream(), streams.key) FROM (
-        SELECT DISTINCT hashtext(concat_ws('/', asked.workspace, asked.stream, asked.type)) AS key
-          FROM unnest(p_workspaces, p_streams, p_stream_types) AS asked(workspace, stream, type)
+        SELECT DISTINCT hashtext(concat_ws('/', requested.workspace, requested.stream, requested.type)) AS key
+          FROM unnest(p_workspaces, p_streams, p_stream_types) AS requested(workspace, stream, type)
          ORDER BY 1) streams;
     FOR v_event IN
         SELECT *
           FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data,
                       p_metadata)
                WITH ORDINALITY
-               AS asked(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
+               AS requested(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
     LOOP
         v_id := CASE WHEN v_event.derived THEN forebay_r1.derived_event_id(v_event.workspace, v_event.id)
                      ELSE v_event.id END;
@@ -47,7 +49,8 @@ BEGIN
           FROM public.domain_events event
          WHERE event.id = v_id AND event.workspace_id IS NOT DISTINCT FROM v_event.workspace;
         IF NOT FOUND AND v_event.derived THEN
-            -- A build before this one took the seed for the id; a crash since then must not repeat the event.
+            -- An older build used the seed itself as the id. If that build crashed and its caller repeats the call, the
+            -- event must not be appended twice.
             SELECT * INTO v_old FROM public.domain_events event
              WHERE event.id = v_event.id AND event.workspace_id IS NOT DISTINCT FROM v_event.workspace
                AND event.stream_id = v_event.stream AND event.stream_type = v_event.stream_type
@@ -57,7 +60,7 @@ BEGIN
         IF FOUND THEN
             IF (v_old.stream_id, v_old.stream_type, v_old.event_type, v_old.event_data)
                IS DISTINCT FROM (v_event.stream, v_event.stream_type, v_event.type, v_event.data) THEN
-                RAISE EXCEPTION 'event %: this id was used with other content', v_event.ord - 1
+                RAISE EXCEPTION 'event %: this id was already used with other content', v_event.ord - 1
                     USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
             END IF;
             RETURN QUERY SELECT v_event.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at,
@@ -78,8 +81,8 @@ BEGIN
     END LOOP;
 END $fn$;
 
--- The version that a workspace's stream (null: nobody's) is at, 0 without one. Two probes of the index: IS NOT DISTINCT
--- FROM would read the whole stream.
+-- The version of a stream of a workspace (null: of no workspace); 0 if the stream does not exist. Written as two index
+-- probes, because one condition with IS NOT DISTINCT FROM would read the whole stream.
 CREATE OR REPLACE FUNCTION forebay_r1.stream_version(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS int
 LANGUAGE sql STABLE AS $fn$
     SELECT coalesce(
@@ -94,8 +97,9 @@ LANGUAGE sql STABLE AS $fn$
                     ORDER BY event.stream_version DESC LIMIT 1) END, 0)
 $fn$;
 
--- Folds an event again whose handling failed; answers whether that went well this time (null: it had not failed). One
--- that is bound no more has nothing left to go wrong. A transient error is raised, and the stored one stays.
+-- Folds an event again if its fold failed, and returns whether the fold succeeded (null: the event has no error). For
+-- an event that is no longer bound, there is nothing to make, so it succeeds. A transient error is raised, and the
+-- stored error stays.
 CREATE OR REPLACE FUNCTION forebay_r1.fold_event(p_sequence bigint) RETURNS boolean LANGUAGE plpgsql AS $fn$
 DECLARE
     v_event public.domain_events;
@@ -110,33 +114,31 @@ BEGIN
     END IF;
     BEGIN
         IF forebay.is_bound(v_event.event_type, v_event.workspace_id) THEN
-            PERFORM forebay.make_job(v_event, forebay.binding_of(v_event.event_type, v_event.workspace_id));
+            PERFORM forebay.create_job(v_event, forebay.binding_of(v_event.event_type, v_event.workspace_id));
         END IF;
     EXCEPTION
         WHEN OTHERS THEN
             IF forebay.is_transient(SQLSTATE) THEN
                 RAISE;
             END IF;
-            UPDATE public.domain_events
-               SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
-             WHERE sequence = p_sequence;
+            PERFORM forebay.set_fold_error(p_sequence, SQLSTATE || ': ' || SQLERRM);
             RETURN false;
     END;
-    UPDATE public.domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE sequence = p_sequence;
+    PERFORM forebay.set_fold_error(p_sequence, NULL);
     RETURN true;
 END $fn$;
 
--- Folds again the events whose stored error is transient: builds before this one stored those too. The one that was
--- tried longest ago comes first, p_limit at most; answers how many were settled. Another transient error moves its
--- event to the end and ends the call, so that one lock is waited for once a pass and no event keeps the others from
--- their turn.
+-- Folds events again whose stored error is transient. (Older builds stored transient errors too.) The event that was
+-- tried longest ago comes first, at most p_limit events; returns how many were settled. If an event fails with a
+-- transient error again, it moves to the end and the call ends. So a call waits for at most one lock, and no event
+-- delays the others forever.
 CREATE OR REPLACE FUNCTION forebay_r1.fold_failed_events(p_limit int) RETURNS int
 LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '2s' AS $fn$
 DECLARE
     v_event record;
     v_done int := 0;
 BEGIN
-    -- The condition is the index's (domain_events_to_fold), word for word.
+    -- This condition must equal that of the index domain_events_to_fold.
     FOR v_event IN
         SELECT event.sequence FROM public.domain_events event
          WHERE left(event.processing_error, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
@@ -150,10 +152,7 @@ BEGIN
                 IF NOT forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                UPDATE public.domain_events
-                   SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000),
-                       processing_failed_at = clock_timestamp()
-                 WHERE sequence = v_event.sequence;
+                PERFORM forebay.set_fold_error(v_event.sequence, SQLSTATE || ': ' || SQLERRM);
                 EXIT;
         END;
     END LOOP;

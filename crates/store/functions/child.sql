@@ -1,15 +1,22 @@
--- Makes the child of a node, or finds the one that was made before: one child for each attempt at a node, however often
--- the node is performed. Answers lost (the holder is another's by now, or over), running, ended, deep or many (refused:
--- nothing is stored), or missing (there is none, and p_definition is null: only look).
+-- Creates the child of a node, or finds the child that exists: one child per attempt at a node, however often the
+-- attempt is performed. Returns as `answer`:
 --
--- The fence is the holder's, as in functions/record.sql: with the embedded engine the root, whose owner runs the tree,
--- elsewhere the parent itself. A root counts what is made below it. Lock order: the root, then the parent.
+--   lost       another process owns the holder, or the holder has ended
+--   running    the child is open
+--   ended      the child has ended
+--   too_deep   refused, nothing is stored: the parent is at depth p_max_depth already
+--   too_many   refused, nothing is stored: the root has p_max_descendants descendants already
+--   missing    there is no child, and p_definition is null (find only)
 --
--- unknown: of one of its nodes it is not known whether it took effect.
+-- The fence is the holder's owner and epoch, as in functions/record.sql. With the embedded engine the holder is the
+-- root, whose owner runs the whole tree; with an external engine it is the parent. Rows are locked in this order: the
+-- root, then the parent. The root's row counts its descendants.
 --
--- p_begins: the holder runs the child too. It is RUNNING at once then, without an owner of its own; else PENDING until
--- it begins.
-CREATE OR REPLACE FUNCTION forebay_r1.make_child(
+-- unknown: at least one node of the child is UNKNOWN, so nobody knows whether that node took effect.
+--
+-- p_begins: the holder also runs the child. The child is then RUNNING immediately and has no owner of its own.
+-- Otherwise it is PENDING until the engine begins it.
+CREATE OR REPLACE FUNCTION forebay_r1.create_child(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration int, p_attempt int,
     p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint,
     p_engine text, p_begins boolean, p_semantics int, p_max_depth int, p_max_descendants int)
@@ -49,8 +56,8 @@ BEGIN
     IF v_child.id IS NULL THEN
         IF p_definition IS NULL OR v_parent.depth >= p_max_depth OR v_root.descendants >= p_max_descendants THEN
             RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing'
-                                     WHEN v_parent.depth >= p_max_depth THEN 'deep'
-                                     ELSE 'many' END,
+                                     WHEN v_parent.depth >= p_max_depth THEN 'too_deep'
+                                     ELSE 'too_many' END,
                 false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
                 NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
             RETURN;

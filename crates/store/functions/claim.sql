@@ -1,59 +1,66 @@
--- Claims the next items of some workspaces, and begins them if the claimer is the runner. The heart
--- of the service; why it is strict is told in docs/admission.md.
+-- Claims the next items of some workspaces, and begins them if the claimer is also the runner.
+-- docs/explanation/admission.md explains why it is strict.
 --
--- The fence is the advisory lock of each workspace's shard, in its own statement: the claim after it
--- has a snapshot younger than the lock, so it counts every slot that was ever committed in that
--- shard. In one statement with the claim the lock would come after the snapshot and fence nothing.
--- Who asks for one shard waits for its lock; who asks for several waits for none, and is told which
--- are busy: nobody holds a lock while waiting for another, and a contended shard keeps no other back.
+-- The guard is the advisory lock of each workspace's shard, taken in its own statement. So the snapshot of the claim
+-- statement is younger than the lock, and counts every slot that was ever committed in that shard. If one statement
+-- took the lock and claimed, its snapshot would be older than the lock, and the lock would protect nothing. A call for
+-- one shard waits for its lock. A call for several shards waits for none, and returns the shards that are busy. So no
+-- transaction waits for a lock while it holds another, and one contended shard does not delay the others.
 --
--- p_engine names the engine when the caller itself runs what it claims: claim, begin and DISPATCHED
--- are then one commit. Execution rows are locked with SKIP LOCKED (the lock order elsewhere is
--- execution, queue, shard); an item whose execution is locked stays CLAIMED and begins separately.
+-- p_engine names the engine if the caller itself runs what it claims. Claiming, beginning and DISPATCHED are then one
+-- commit. Execution rows are locked with SKIP LOCKED, because every other function locks in the order execution, queue
+-- item, shard. If an execution is locked by another transaction, its item stays CLAIMED and begins in a later call.
 --
--- p_protocol is the number of the rules that the caller claims by (forebay.protocol). Any other than the database's is
--- refused.
+-- p_wanted: at most so many items of each workspace. p_semantics: the newest rules of executions that the caller knows.
+-- An item with newer rules is claimed but does not begin, and is returned with `newer`.
 --
--- Read the statement aloud, one noun after the other:
---   workspaces        what each may use and uses, and so how much room it has
---   candidates        its next ready items, no more than it has room for, locked
---   with_key_room     the same: is its definition gone, how many may run of it, has its key room
---   with_grant        the same: is it granted, because its key and its definition have room
---   judged            the same, and of those that begin in this commit the execution, locked
---   per_workspace     of each workspace: how many were granted, and which definitions hold items back
+-- p_protocol is the version of the claim's rules that the caller uses. If the database (forebay.protocol) uses another
+-- version, the claim is refused.
+--
+-- The statement reads top to bottom:
+--   workspaces        limits and running executions of each workspace, and how much room it has
+--   candidates        its next ready items, at most as many as it has room for, locked
+--   with_key_room     plus: is the definition deleted, how many of it may run, does its key have room
+--   with_grant        plus: is it granted, because its key and its definition have room
+--   decided           plus, for those that begin in this commit: the execution, locked
+--   per_workspace     per workspace: how many were granted, and which definitions block items
 --   claimed           granted items hold a slot from here on
---   put_back          items that were let through a limit that is full by now wait for it again
---   begun, logged     executions that run from here on, and the note of it for whoever follows
+--   blocked_again     items that had passed a limit that is full now are blocked again
+--   begun, logged     executions that run from here on, and their entries in the change log
 --
--- Returns one row per claimed item (kind 'item'), one per workspace asked (kind 'workspace':
--- running and limit after this claim, whether more is ready, whether anything was put back, and the
--- definitions whose ready items are blocked), or 'busy' for one whose shard was
--- unavailable. What never waited for a limit and is held back by one is left where it is, to be moved
--- in bulk: a claim that moved it would pay for the backlog. waited_ms is how long an item could have
--- started before it did.
+-- Returns one row per claimed item (kind 'item') and one row per requested workspace. A row of kind 'workspace' has the
+-- running executions and the limit after this claim, and whether more items are ready. It also has whether any item was
+-- blocked again, and the definitions whose ready items are blocked. A row of kind 'busy' is a workspace whose shard was
+-- locked.
 --
--- Each step adds columns to the one before it, and rows are changed by an array of their ids. A join
--- may be planned the wrong way round while statistics say that the queue is empty, and then reads all
--- of it. What is changed was locked before, in the state that the change leaves.
+-- Ready items that a limit blocks for the first time stay ready. sql/execution_queue/block.sql moves them in bulk
+-- later. If the claim moved them, its cost would grow with the backlog. An item with `limited` is counted by the limit
+-- of its definition or key. If such an item is ready, it has passed that limit before. The column waited_ms is how long
+-- an item was ready before it was claimed.
+--
+-- Each step adds columns to the previous one, and rows are changed by an array of their ids. A join could be planned
+-- badly while the statistics say that the queue is empty: it would read the whole table. Every changed row was locked
+-- before, in the status that the change leaves.
 CREATE OR REPLACE FUNCTION forebay_r1.claim(
     p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int, p_protocol int)
 RETURNS TABLE (
-    kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean,
-    newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamptz, deadline_in_ms bigint,
-    running int, max_running int, more boolean, put_back boolean, blocked_definitions uuid[], weight int, trace text,
-    waited_ms bigint)
+    kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean,
+    definition_deleted boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb,
+    created timestamptz, deadline_in_ms bigint,
+    running int, max_running int, more boolean, blocked_again boolean, blocked_definitions uuid[], weight int,
+    trace text, waited_ms bigint)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(asked.id)
-                              FROM unnest(p_workspaces) AS asked(id)
+    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(requested.id)
+                              FROM unnest(p_workspaces) AS requested(id)
                              ORDER BY 1);
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'forebay_r1.claim needs READ COMMITTED';
+        RAISE EXCEPTION 'forebay_r1.claim needs the isolation level READ COMMITTED';
     END IF;
     IF cardinality(v_shards) = 1 THEN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);
@@ -62,13 +69,13 @@ BEGIN
                             FROM unnest(v_shards) AS shard
                            WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
     END IF;
-    -- Read under the lock: whoever raises it holds every shard's.
+    -- The protocol is read under the lock: raising it takes every shard's lock, so it cannot change during this claim.
     IF p_protocol IS DISTINCT FROM (SELECT number FROM forebay.protocol) THEN
-        RAISE EXCEPTION 'a claim by protocol % is refused: the claims of this database go by protocol %', p_protocol,
+        RAISE EXCEPTION 'a claim with protocol % is refused: this database uses protocol %', p_protocol,
             (SELECT number FROM forebay.protocol)
             USING ERRCODE = 'FB001', HINT = 'Replace this process by one of the release that the others run.';
     END IF;
-    -- All items of one claim get the same time; their ids keep the order.
+    -- All items of one claim get the same time, so they are ordered by id.
     v_now := clock_timestamp();
     RETURN QUERY
     WITH workspaces AS MATERIALIZED (
@@ -91,15 +98,16 @@ BEGIN
     candidates AS MATERIALIZED (
         SELECT next.* FROM workspaces CROSS JOIN LATERAL (
             SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id,
-                   ready.concurrency_key AS key, ready.rank, ready.gated, ready.attempt_count, ready.in_doubt,
+                   ready.concurrency_key AS key, ready.rank, ready.limited, ready.attempt_count, ready.in_doubt,
                    greatest(ready.created_at, ready.available_at) AS since
               FROM forebay.execution_queue ready
              WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
                AND ready.stage = forebay.stage_ready()
              ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) next),
-    -- A missing definition must not block its workspace's head: its item is claimed, then failed.
+    -- A missing definition must not block the head of its workspace's queue: its item is claimed, and the caller fails
+    -- it.
     with_key_room AS (
-        SELECT candidate.*, definition.id IS NULL OR definition.deleted_at IS NOT NULL AS gone,
+        SELECT candidate.*, definition.id IS NULL OR definition.deleted_at IS NOT NULL AS definition_deleted,
                CASE WHEN definition.deleted_at IS NOT NULL THEN NULL
                     WHEN definition.status <> 'ACTIVE' THEN 0
                     ELSE definition.concurrency END AS definition_limit,
@@ -125,7 +133,7 @@ BEGIN
                         AND holder.workflow_definition_id = candidate.definition_id)
                   <= definition_limit) AS granted
           FROM with_key_room candidate),
-    judged AS MATERIALIZED (
+    decided AS MATERIALIZED (
         SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch,
                execution.input, execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
           FROM with_grant candidate LEFT JOIN LATERAL (
@@ -134,60 +142,63 @@ BEGIN
                    least(pending.deadline_at, v_now + make_interval(secs => pending.timeout_ms / 1000.0)) AS deadline_at
               FROM forebay.workflow_execution pending
              WHERE pending.id = candidate.id AND pending.status = 'PENDING' AND pending.semantics <= p_semantics
-               AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.gone
+               AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.definition_deleted
                FOR UPDATE SKIP LOCKED) execution ON true),
     per_workspace AS MATERIALIZED (
-        SELECT judged.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
+        SELECT decided.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS all_blocked_definitions,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room
-                                                         AND NOT gated) AS newly_blocked_definitions,
-               bool_or(NOT granted AND (gated OR NOT key_has_room)) AS put_back
-          FROM judged GROUP BY judged.workspace_id),
+                                                         AND NOT limited) AS newly_blocked_definitions,
+               bool_or(NOT granted AND (limited OR NOT key_has_room)) AS blocked_again
+          FROM decided GROUP BY decided.workspace_id),
     claimed AS (
         UPDATE forebay.execution_queue queued
            SET stage = forebay.stage_slot(), claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
-               status = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins)) THEN 'DISPATCHED'
+               status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED'
                              ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins))
+               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
                                     THEN v_now END,
-               gated = queued.gated OR queued.workflow_definition_id = ANY (
-                   ARRAY(SELECT DISTINCT definition_id FROM judged WHERE definition_limit IS NOT NULL))
-         WHERE queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE granted)) AND queued.status = 'PENDING'),
-    put_back AS (
+               owner = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
+                            THEN p_process END,
+               limited = queued.limited OR queued.workflow_definition_id = ANY (
+                   ARRAY(SELECT DISTINCT definition_id FROM decided WHERE definition_limit IS NOT NULL))
+         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
+    blocked_again AS (
         UPDATE forebay.execution_queue queued
-           SET gated = true,
-               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id
-                                                          FROM judged
+           SET limited = true,
+               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id
+                                                          FROM decided
                                                          WHERE NOT granted AND key_has_room))
                             THEN forebay.stage_waits_for_definition() ELSE forebay.stage_waits_for_key() END
-         WHERE queued.id = ANY (ARRAY(SELECT judged.id
-                                        FROM judged
-                                       WHERE NOT granted AND (judged.gated OR NOT key_has_room)))
+         WHERE queued.id = ANY (ARRAY(SELECT decided.id
+                                        FROM decided
+                                       WHERE NOT granted AND (decided.limited OR NOT key_has_room)))
            AND queued.status = 'PENDING'),
     begun AS (
         UPDATE forebay.workflow_execution execution
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(execution.deadline_at, v_now + make_interval(secs => execution.timeout_ms / 1000.0))
-         WHERE execution.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins)) AND execution.status = 'PENDING'
+         WHERE execution.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) AND execution.status = 'PENDING'
         RETURNING execution.id, execution.workspace_id),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING'
           FROM begun
          HAVING count(*) > 0)
-    SELECT 'item', judged.workspace_id, judged.id, judged.definition_id,
-           coalesce(judged.version_id, not_begun.version_id), judged.attempt_count, judged.in_doubt, judged.gone,
-           coalesce(not_begun.semantics > p_semantics, false), judged.begins, judged.owner_epoch + 1, judged.input,
-           judged.trigger, judged.accepted_at, (extract(epoch FROM judged.deadline_at - v_now) * 1000)::bigint,
+    SELECT 'item', decided.workspace_id, decided.id, decided.definition_id,
+           coalesce(decided.version_id, not_begun.version_id), decided.attempt_count, decided.in_doubt,
+           decided.definition_deleted,
+           coalesce(not_begun.semantics > p_semantics, false), decided.begins, decided.owner_epoch + 1, decided.input,
+           decided.trigger, decided.accepted_at, (extract(epoch FROM decided.deadline_at - v_now) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
-           coalesce(judged.trace_context, not_begun.trace_context),
-           (extract(epoch FROM v_now - judged.since) * 1000)::bigint
-      FROM judged LEFT JOIN LATERAL (
+           coalesce(decided.trace_context, not_begun.trace_context),
+           (extract(epoch FROM v_now - decided.since) * 1000)::bigint
+      FROM decided LEFT JOIN LATERAL (
             SELECT execution.version_id, execution.semantics, execution.trace_context
               FROM forebay.workflow_execution execution
-             WHERE execution.id = judged.id AND NOT judged.begins LIMIT 1) not_begun ON true
-     WHERE judged.granted
+             WHERE execution.id = decided.id AND NOT decided.begins LIMIT 1) not_begun ON true
+     WHERE decided.granted
     UNION ALL
     SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            workspaces.running + coalesce(per_workspace.granted, 0), workspaces.max_running,
@@ -195,16 +206,17 @@ BEGIN
                 WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
                   AND ready.stage = forebay.stage_ready()
                 LIMIT 1 + coalesce(per_workspace.candidates, 0)) seen) > coalesce(per_workspace.candidates, 0),
-           coalesce(per_workspace.put_back, false),
-           -- If this claim granted anything, only definitions whose items were never limited before: claims put the
-           -- others back one by one. If it granted nothing, every one: a long backlog may stand in front.
+           coalesce(per_workspace.blocked_again, false),
+           -- If this claim granted any item, only definitions that block items for the first time are returned; later
+           -- claims block the other items again one by one. If it granted none, all blocking definitions are returned,
+           -- because a long blocked backlog may be at the head of the queue.
            CASE WHEN per_workspace.granted > 0 THEN per_workspace.newly_blocked_definitions
                 ELSE per_workspace.all_blocked_definitions END,
            workspaces.weight::int, NULL, NULL
       FROM workspaces LEFT JOIN per_workspace ON per_workspace.workspace_id = workspaces.id
     UNION ALL
-    SELECT 'busy', asked.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT 'busy', requested.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM unnest(p_workspaces) AS asked(id)
-     WHERE NOT forebay.shard_of(asked.id) = ANY (v_shards);
+      FROM unnest(p_workspaces) AS requested(id)
+     WHERE NOT forebay.shard_of(requested.id) = ANY (v_shards);
 END $fn$;

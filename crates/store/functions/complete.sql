@@ -1,16 +1,19 @@
--- Ends executions: the one way an execution becomes terminal, for every caller but `record`,
--- which shows its epoch instead of a claim. What follows an end is one function for both.
+-- Moves executions to a terminal status. Every execution ends here or in `record`, which passes an epoch instead of a
+-- claim. Both call after_end, which does everything that follows, and also ends open descendants.
 --
--- p_from says which statuses the caller means to end (null: any that is not terminal), p_claims
--- the claim a dispatcher must still hold (null: the run itself, or a person, decides).
--- First the execution, guarded; then, in the same transaction, what follows. Zero rows changed means
--- it had already ended: its outcome stands, but a terminal execution never keeps a ticket. The ticket of one that is
--- missing becomes a dead letter, and `applied` is null.
+--   p_from    the status that each execution must have (null: any open status)
+--   p_claims  the claim that a dispatcher must still hold (null: the run itself or a person decides)
+--
+-- The execution's status changes first. Then, in the same transaction, after_end does what follows.
+--
+-- If an execution had already ended, `applied` is false. Its outcome stays, but its queue item is still removed: a
+-- terminal execution never keeps a queue item. If the execution row is missing, its queue item becomes a dead letter,
+-- and `applied` is null.
 --
 -- Lock order: execution rows in id order, then queue rows.
 CREATE OR REPLACE FUNCTION forebay_r1.complete(
     p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text)
-RETURNS TABLE (execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
+RETURNS TABLE (execution uuid, applied boolean, had_queue_item boolean, workspace uuid, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -18,21 +21,27 @@ DECLARE
     v_ended uuid[];
     v_over record;
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution asked WHERE asked.id = ANY (p_ids) ORDER BY asked.id FOR UPDATE;
-    WITH asked AS (
+    PERFORM 1
+      FROM forebay.workflow_execution requested
+     WHERE requested.id = ANY (p_ids)
+     ORDER BY requested.id
+     FOR UPDATE;
+    WITH requested AS (
         SELECT *
-          FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS asked(id, outcome, output, error, claim)),
+          FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims)
+               AS requested(id, outcome, output, error, claim)),
     ended AS (
         UPDATE forebay.workflow_execution execution
-           SET status = asked.outcome, output = asked.output, error = asked.error, completed_at = clock_timestamp(),
+           SET status = requested.outcome, output = requested.output, error = requested.error,
+               completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
-               owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL
-          FROM asked
-         WHERE execution.id = asked.id AND execution.status IN ('PENDING', 'RUNNING')
+               owner = NULL, owner_epoch = owner_epoch + 1
+          FROM requested
+         WHERE execution.id = requested.id AND execution.status IN ('PENDING', 'RUNNING')
            AND execution.status = coalesce(p_from, execution.status)
-           AND (asked.claim IS NULL OR EXISTS (
+           AND (requested.claim IS NULL OR EXISTS (
                 SELECT 1 FROM forebay.execution_queue queued
-                 WHERE queued.id = asked.id AND queued.status = 'CLAIMED' AND queued.claim_id = asked.claim))
+                 WHERE queued.id = requested.id AND queued.status = 'CLAIMED' AND queued.claim_id = requested.claim))
         RETURNING execution.id, execution.workspace_id, execution.status),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
@@ -46,8 +55,11 @@ BEGIN
            array_agg(execution.id) FILTER (WHERE execution.trigger ->> 'type' = 'event') AS of_events,
            array_agg(execution.id) FILTER (WHERE execution.parent IS NOT NULL OR execution.descendants > 0) AS of_trees
       INTO v_over
-      FROM (SELECT DISTINCT each.id FROM unnest(p_ids) AS each(id)) asked
-     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution stored WHERE stored.id = asked.id LIMIT 1) execution
+      FROM (SELECT DISTINCT each.id FROM unnest(p_ids) AS each(id)) requested
+     CROSS JOIN LATERAL (SELECT *
+                           FROM forebay.workflow_execution stored
+                          WHERE stored.id = requested.id
+                          LIMIT 1) execution
      WHERE execution.status NOT IN ('PENDING', 'RUNNING');
 
     IF v_ended <> '{}' AND EXISTS (
@@ -58,7 +70,7 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    SELECT terminal.id, terminal.id = ANY (v_ended), followed.ticket, terminal.workspace_id, followed.freed
+    SELECT terminal.id, terminal.id = ANY (v_ended), followed.had_queue_item, terminal.workspace_id, followed.freed
       FROM unnest(v_over.ids, v_over.workspaces) AS terminal(id, workspace_id)
       JOIN forebay_r1.after_end(v_over.ids, v_over.outcomes, v_over.errors, v_over.of_events, v_over.of_trees, true,
                                 p_actor) AS followed
@@ -68,17 +80,20 @@ BEGIN
       FROM forebay_r1.fail_items_of_missing(p_ids, p_claims, p_actor) AS missing;
 END $fn$;
 
--- What follows the end of executions, each named once, in the transaction that ended them:
---   open nodes are settled: UNKNOWN those in flight that may be performed at most once, and with them the loop or the
---     node whose child they are of; CANCELED the others
---   the queue item goes, or is FAILED, whatever its status; with an audit row
---   what was blocked behind it has room
---   the jobs of those that an event started end (p_of_events, null for none)
--- Of those that may have descendants (p_of_trees, null for none) what is open ends first.
+-- What follows the end of executions, in the transaction that ended them. Each execution is named once.
+--   open nodes settle       UNKNOWN if in flight and at most once, and with them their loop, or the node that made the
+--                           child execution that they are in; the others CANCELED
+--   its outcome             is stored for lists, unless it COMPLETED
+--   requests                of the runs are deleted
+--   the queue item          deleted, or FAILED, whatever its status, with an audit row
+--   blocked items           those that waited for its limits are unblocked
+--   jobs                    of executions that an event started, end (p_of_events, null for none)
+-- Before that, the open descendants of executions in p_of_trees are ended. p_of_trees has the executions that may have
+-- descendants, or is null for none.
 CREATE OR REPLACE FUNCTION forebay_r1.after_end(
     p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean,
     p_actor text)
-RETURNS TABLE (execution uuid, ticket boolean, freed boolean)
+RETURNS TABLE (execution uuid, had_queue_item boolean, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -88,14 +103,18 @@ BEGIN
     IF p_of_trees IS NOT NULL THEN
         PERFORM forebay_r1.end_descendants(p_of_trees, p_actor);
     END IF;
-    -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
+    -- p_open: an execution that COMPLETED may have open nodes too. A run that reports its own completion has none.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         PERFORM forebay_r1.close_waits(p_ids);
+        INSERT INTO forebay.execution_outcome (workspace_id, status, execution_id)
+        SELECT ended.workspace_id, ended.status, ended.id FROM forebay.workflow_execution ended
+         WHERE ended.id = ANY (p_ids) AND ended.depth = 0 AND ended.status IN ('FAILED', 'CANCELED', 'TIMED_OUT')
+        ON CONFLICT DO NOTHING;
         WITH open_nodes AS (
             SELECT node.execution_id, node.node, node.iteration,
                    execution.last_seq
                        + row_number() OVER (PARTITION BY node.execution_id ORDER BY node.node, node.iteration) AS seq,
-                   -- What is below ended before: of a child, in its rows.
+                   -- The descendants have already ended, so their rows show whether a result is unknown.
                    node.status = 'RUNNING' AND (node.once OR EXISTS (
                        SELECT 1 FROM forebay.workflow_execution child
                         WHERE child.parent = node.execution_id AND child.parent_node = node.node
@@ -104,7 +123,7 @@ BEGIN
               FROM forebay.workflow_execution_node node
               JOIN forebay.workflow_execution execution ON execution.id = node.execution_id
              WHERE node.execution_id = ANY (p_ids) AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')),
-        judged AS (
+        with_result AS (
             SELECT open.execution_id, open.node, open.iteration, open.seq,
                    open.unknown OR (open.iteration = 0 AND (
                        bool_or(open.unknown) OVER (PARTITION BY open.execution_id, open.node) OR EXISTS (
@@ -114,17 +133,17 @@ BEGIN
               FROM open_nodes open),
         settled AS (
             UPDATE forebay.workflow_execution_node node
-               SET status = CASE WHEN judged.unknown THEN 'UNKNOWN' ELSE 'CANCELED' END,
-                   error = CASE WHEN judged.unknown THEN jsonb_build_object(
+               SET status = CASE WHEN with_result.unknown THEN 'UNKNOWN' ELSE 'CANCELED' END,
+                   error = CASE WHEN with_result.unknown THEN jsonb_build_object(
                        'type', 'RESULT_UNKNOWN', 'node', node.node, 'message',
-                       'its execution was ended while something was being performed that may be performed at most '
-                       'once: find out whether it took effect, then rerun with resolve done or repeat')
+                       'the execution was ended while a node that may be performed at most '
+                       'once was running: find out whether it took effect, then rerun with resolve done or repeat')
                        ELSE node.error END,
-                   completed_at = clock_timestamp(), next_at = NULL, seq = judged.seq,
+                   completed_at = clock_timestamp(), next_at = NULL, seq = with_result.seq,
                    duration_ms = (extract(epoch FROM clock_timestamp() - node.started_at) * 1000)::bigint
-              FROM judged
-             WHERE node.execution_id = judged.execution_id AND node.node = judged.node
-               AND node.iteration = judged.iteration
+              FROM with_result
+             WHERE node.execution_id = with_result.execution_id AND node.node = with_result.node
+               AND node.iteration = with_result.iteration
                AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')
             RETURNING node.execution_id, node.seq)
         UPDATE forebay.workflow_execution execution SET last_seq = progress.seq
@@ -134,40 +153,45 @@ BEGIN
          WHERE execution.id = progress.execution_id;
     END IF;
 
+    DELETE FROM forebay.run_request request WHERE request.execution_id = ANY (p_ids);
     WITH deleted AS (
         DELETE FROM forebay.execution_queue queued
          WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
                                        WHERE ended.outcome IN ('COMPLETED', 'CANCELED')))
            AND queued.status <> 'FAILED'
-        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.gated,
-                  queued.claim_id IS NOT NULL AS freed),
-    failed AS (
-        UPDATE forebay.execution_queue queued
-           SET status = 'FAILED', stage = forebay.stage_failed(),
-               last_error = (SELECT coalesce(ended.error ->> 'message', ended.outcome)
-                               FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error)
-                              WHERE ended.id = queued.id
-                              LIMIT 1)
-         WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
-                                       WHERE ended.outcome IN ('FAILED', 'TIMED_OUT')))
-           AND queued.status <> 'FAILED'
-        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.gated,
-                  queued.claim_id IS NOT NULL AS freed),
-    audited AS (
-        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT failed.workspace_id, p_actor, 'queue_item.fail', 'queue_item', failed.id, ended.error
-          FROM failed JOIN unnest(p_ids, p_errors) AS ended(id, error) ON ended.id = failed.id),
-    left_queue AS (
-        SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM deleted
-        UNION ALL
-        SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM failed)
+        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.limited,
+                  queued.claim_id IS NOT NULL AS freed)
     SELECT coalesce(array_agg(item.id), '{}') AS ids, array_agg(item.freed) AS freed,
-           array_agg(item.workspace_id) FILTER (WHERE item.gated) AS workspaces,
-           array_agg(item.workflow_definition_id) FILTER (WHERE item.gated) AS definitions,
-           array_agg(item.concurrency_key) FILTER (WHERE item.gated) AS keys
-      INTO v_left FROM left_queue item;
+           array_agg(item.workspace_id) FILTER (WHERE item.limited) AS workspaces,
+           array_agg(item.workflow_definition_id) FILTER (WHERE item.limited) AS definitions,
+           array_agg(item.concurrency_key) FILTER (WHERE item.limited) AS keys
+      INTO v_left FROM deleted item;
+    -- A statement of its own, because preparing it costs every call, and few executions fail.
+    IF p_outcomes && ARRAY['FAILED', 'TIMED_OUT'] THEN
+        WITH failed AS (
+            UPDATE forebay.execution_queue queued
+               SET status = 'FAILED', stage = forebay.stage_failed(), owner = NULL,
+                   last_error = (SELECT coalesce(ended.error ->> 'message', ended.outcome)
+                                   FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error)
+                                  WHERE ended.id = queued.id
+                                  LIMIT 1)
+             WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
+                                           WHERE ended.outcome IN ('FAILED', 'TIMED_OUT')))
+               AND queued.status <> 'FAILED'
+            RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key,
+                      queued.limited, queued.claim_id IS NOT NULL AS freed),
+        audited AS (
+            INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
+            SELECT failed.workspace_id, p_actor, 'queue_item.fail', 'queue_item', failed.id, ended.error
+              FROM failed JOIN unnest(p_ids, p_errors) AS ended(id, error) ON ended.id = failed.id)
+        SELECT v_left.ids || array_agg(item.id) AS ids, v_left.freed || array_agg(item.freed) AS freed,
+               v_left.workspaces || array_agg(item.workspace_id) FILTER (WHERE item.limited) AS workspaces,
+               v_left.definitions || array_agg(item.workflow_definition_id) FILTER (WHERE item.limited) AS definitions,
+               v_left.keys || array_agg(item.concurrency_key) FILTER (WHERE item.limited) AS keys
+          INTO v_left FROM failed item;
+    END IF;
 
-    -- Each once by its key and once by its definition.
+    -- For each item, unblock is called once with its key and once with its definition alone.
     IF v_left.workspaces IS NOT NULL THEN
         PERFORM forebay.unblock(v_left.workspaces || v_left.workspaces, v_left.definitions || v_left.definitions,
                                 v_left.keys || array_fill(NULL::text, ARRAY[cardinality(v_left.workspaces)]));
@@ -182,8 +206,8 @@ BEGIN
       LEFT JOIN unnest(v_left.ids, v_left.freed) AS item(id, freed) ON item.id = ended.id;
 END $fn$;
 
--- Ends what is open below executions that ended: nobody runs it any more. An open child has an open parent, so open
--- ones are followed down. Their rows are locked after their root's, as everywhere.
+-- Ends the open descendants of ended executions, because no process runs them any longer. The parent of an open child
+-- is open too, so only open executions have to be followed. Their rows are locked after their root's, as everywhere.
 CREATE OR REPLACE FUNCTION forebay_r1.end_descendants(p_ids uuid[], p_actor text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -197,14 +221,13 @@ BEGIN
           FROM forebay.workflow_execution child
          WHERE child.parent = ANY (p_ids) AND child.completed_at IS NULL
         UNION ALL
-        -- OFFSET 0: a probe for each, never a join that reads every open execution.
+        -- OFFSET 0: one index probe each, never a join that reads every open execution.
         SELECT child.id FROM descendants CROSS JOIN LATERAL (
             SELECT below.id FROM forebay.workflow_execution below
              WHERE below.parent = descendants.id AND below.completed_at IS NULL OFFSET 0) child),
     ended AS (
         UPDATE forebay.workflow_execution execution
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1,
-               wake_at = NULL,
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint
          WHERE execution.id = ANY (ARRAY(SELECT descendants.id FROM descendants))
            AND execution.status IN ('PENDING', 'RUNNING')
@@ -215,7 +238,7 @@ BEGIN
           FROM ended
          GROUP BY ended.status)
     SELECT array_agg(ended.id) AS ids, array_agg(ended.depth) AS depths INTO v_ended FROM ended;
-    -- The deepest first: what is not known of a child is not known of the node that made it.
+    -- Deepest first: if a child's result is unknown, so is the result of the node that made the child.
     FOR v_depth IN
         SELECT DISTINCT level.depth FROM unnest(v_ended.depths) AS level(depth) ORDER BY level.depth DESC
     LOOP
@@ -229,7 +252,7 @@ BEGIN
     END LOOP;
 END $fn$;
 
--- Of one of its nodes it is not known whether it took effect.
+-- Is at least one node of this execution UNKNOWN, so that nobody knows whether the node took effect?
 CREATE OR REPLACE FUNCTION forebay_r1.is_unknown(p_id uuid) RETURNS boolean
 LANGUAGE sql STABLE
 AS $fn$
@@ -238,27 +261,28 @@ AS $fn$
                     WHERE node.execution_id = p_id AND node.status = 'UNKNOWN')
 $fn$;
 
--- Makes dead letters of tickets whose execution is missing, with their audit rows, and frees their slots. What is open
--- below them ends, their waits and tasks are closed, and their jobs fail and are not tried again: nobody knows how far
--- they came. p_claims: the claim that must still hold the item; null for none.
+-- Turns queue items whose execution row is missing into dead letters, with audit rows, and frees their slots. Also ends
+-- the open descendants of these executions, and closes their waits and tasks. Their jobs fail without a retry, because
+-- nobody knows how far the executions got. p_claims: the claim that must still hold the item (null: none).
 --
--- Lock order: the ticket stands for the root's row, so it is locked before what is below.
+-- Lock order: there is no root row to lock, so the queue item is locked instead, before the descendants.
 CREATE OR REPLACE FUNCTION forebay_r1.fail_items_of_missing(p_ids uuid[], p_claims uuid[], p_actor text)
 RETURNS TABLE (id uuid, workspace_id uuid, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    v_reason constant text := 'its execution row is missing: somebody deleted it';
-    failed record;
+    v_reason constant text := 'the execution row is missing: somebody deleted it';
+    v_failed record;
 BEGIN
     WITH missing AS (
-        UPDATE forebay.execution_queue item SET status = 'FAILED', stage = forebay.stage_failed(), last_error = v_reason
-          FROM unnest(p_ids, p_claims) AS asked(id, claim)
-         WHERE item.id = asked.id AND item.status <> 'FAILED'
-           AND (asked.claim IS NULL OR (item.status = 'CLAIMED' AND item.claim_id = asked.claim))
-           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution execution WHERE execution.id = asked.id)
-        RETURNING item.id, item.workspace_id, item.workflow_definition_id, item.concurrency_key, item.gated,
+        UPDATE forebay.execution_queue item
+           SET status = 'FAILED', stage = forebay.stage_failed(), owner = NULL, last_error = v_reason
+          FROM unnest(p_ids, p_claims) AS requested(id, claim)
+         WHERE item.id = requested.id AND item.status <> 'FAILED'
+           AND (requested.claim IS NULL OR (item.status = 'CLAIMED' AND item.claim_id = requested.claim))
+           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution execution WHERE execution.id = requested.id)
+        RETURNING item.id, item.workspace_id, item.workflow_definition_id, item.concurrency_key, item.limited,
                   item.claim_id IS NOT NULL AS freed),
     audited AS (
         INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
@@ -266,19 +290,21 @@ BEGIN
                jsonb_build_object('type', 'EXECUTION_GONE', 'message', v_reason)
           FROM missing item)
     SELECT coalesce(array_agg(item.id), '{}') AS ids, array_agg(item.workspace_id) AS of,
-           array_agg(item.freed) AS freed, array_agg(item.workspace_id) FILTER (WHERE item.gated) AS workspaces,
-           array_agg(item.workflow_definition_id) FILTER (WHERE item.gated) AS definitions,
-           array_agg(item.concurrency_key) FILTER (WHERE item.gated) AS keys
-      INTO failed FROM missing item;
-    IF failed.ids = '{}' THEN
+           array_agg(item.freed) AS freed, array_agg(item.workspace_id) FILTER (WHERE item.limited) AS workspaces,
+           array_agg(item.workflow_definition_id) FILTER (WHERE item.limited) AS definitions,
+           array_agg(item.concurrency_key) FILTER (WHERE item.limited) AS keys
+      INTO v_failed FROM missing item;
+    IF v_failed.ids = '{}' THEN
         RETURN;
     END IF;
-    PERFORM forebay_r1.end_descendants(failed.ids, p_actor);
-    PERFORM forebay_r1.close_waits(failed.ids);
-    IF failed.workspaces IS NOT NULL THEN
-        PERFORM forebay.unblock(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
-                                failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
+    PERFORM forebay_r1.end_descendants(v_failed.ids, p_actor);
+    PERFORM forebay_r1.close_waits(v_failed.ids);
+    DELETE FROM forebay.run_request request WHERE request.execution_id = ANY (v_failed.ids);
+    IF v_failed.workspaces IS NOT NULL THEN
+        PERFORM forebay.unblock(v_failed.workspaces || v_failed.workspaces,
+                                v_failed.definitions || v_failed.definitions,
+                                v_failed.keys || array_fill(NULL::text, ARRAY[cardinality(v_failed.workspaces)]));
     END IF;
-    PERFORM forebay_r1.fail_jobs_of_missing(failed.ids);
-    RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
+    PERFORM forebay_r1.fail_jobs_of_missing(v_failed.ids);
+    RETURN QUERY SELECT * FROM unnest(v_failed.ids, v_failed.of, v_failed.freed);
 END $fn$;

@@ -1,17 +1,19 @@
--- Records what runs of one process did: nodes started, waiting or settled, runs parked or ended,
--- many runs in one commit. Returns a row per run: whether this process still held it, and what
--- its end freed.
+-- Records what runs of one process did: nodes that started, wait or settled, and runs that parked or ended. One commit
+-- covers many runs. Returns a row per run: whether this process still held the run, and whether its end freed a slot.
 --
--- The fence: the holder's row is locked and must name this owner, this epoch and RUNNING. An
--- unlocked check would let a zombie's fact in after its successor had read the rows. A settled
--- node is never changed again, so the whole call may be repeated. A run's holder is itself; a child's is its root,
--- whose owner runs the whole tree, and then its own row, locked after the holders', must be RUNNING too.
+-- The fence: the holder's row is locked, and must name this owner, this epoch and RUNNING. Without the lock, a fact of
+-- the previous owner could be stored after the new owner had read the rows. A settled node never changes, so the whole
+-- call may be repeated. p_process is null if the caller has locked the rows and checked their owners. The holder of a
+-- root run is the run itself. The holder of a child is its root, whose owner runs the whole tree. For a child, its own
+-- row must be RUNNING too; it is locked after all holders' rows.
 --
--- Facts come as parallel arrays; r_ runs, f_ facts of nodes (in the order
--- in which they happened), e_ ends of runs. f_runs and e_runs say whose they are by its place among
--- the runs, from 1: a call may bring the same execution twice, from a process that lost it and took
--- it up again, and what the older run says is refused with it. A run to be parked gives r_park_ms, the time after which
--- it wants to go on at the latest; one that ends how many of its facts settle a node.
+-- The input is parallel arrays: r_ runs, f_ facts of nodes (in the order in which they happened), e_ ends of runs. The
+-- columns f_runs and e_runs name a run by its position in the r_ arrays, from 1. The same execution may occur twice in
+-- a call, if a process lost it and resumed it. The facts of the older run are then refused, because its epoch is no
+-- longer current.
+--
+--   r_park_ms  the run parks, and has to continue after this time at the latest
+--   e_settled  how many facts of an ending run settle a node
 CREATE OR REPLACE FUNCTION forebay_r1.record(
     p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[],
     f_runs int[], f_nodes text[], f_iterations int[], f_statuses text[], f_attempts int[], f_next_in_ms bigint[],
@@ -22,14 +24,15 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    -- By the run's place: what it had settled so far, or -1 if it is not held; where its row is; and whose it is.
+    -- For each run, by position: how many nodes it had settled (-1 if not held), the location of its row, and its
+    -- workspace.
     v_seqs bigint[];
     v_rows tid[];
     v_workspaces uuid[];
     v_ended record;
 BEGIN
-    -- The rows are changed below where they were found here, locked: a join by id may be planned the
-    -- wrong way round while statistics say that the table is empty, and then reads all of it.
+    -- Rows are changed below by the location that this statement finds and locks. A join by id could be planned badly
+    -- while the statistics say that the table is empty: it would read the whole table.
     SELECT array_agg(coalesce(holder.last_seq, -1) ORDER BY run.ord),
            array_agg(coalesce(holder.ctid, '(0,0)') ORDER BY run.ord),
            array_agg(coalesce(holder.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY run.ord)
@@ -39,17 +42,18 @@ BEGIN
              ORDER BY run.holder_id) run
       LEFT JOIN LATERAL (
            SELECT execution.ctid, execution.last_seq, execution.workspace_id FROM forebay.workflow_execution execution
-            WHERE execution.id = run.holder_id AND execution.owner = p_process AND execution.owner_epoch = run.epoch
-              AND execution.status = 'RUNNING'
+            WHERE execution.id = run.holder_id AND execution.owner = coalesce(p_process, execution.owner)
+              AND execution.owner_epoch = run.epoch AND execution.status = 'RUNNING'
               FOR UPDATE) holder ON true;
     IF r_ids <> r_holders THEN
         SELECT array_agg(CASE WHEN run.id = run.holder_id THEN run.seq ELSE coalesce(child.last_seq, -1) END
                          ORDER BY run.ord),
-               array_agg(CASE WHEN run.id = run.holder_id THEN run.place ELSE coalesce(child.ctid, '(0,0)') END
+               array_agg(CASE WHEN run.id = run.holder_id THEN run.location ELSE coalesce(child.ctid, '(0,0)') END
                          ORDER BY run.ord)
           INTO v_seqs, v_rows
           FROM (SELECT *
-                  FROM unnest(r_ids, r_holders, v_seqs, v_rows) WITH ORDINALITY AS run(id, holder_id, seq, place, ord)
+                  FROM unnest(r_ids, r_holders, v_seqs, v_rows)
+                       WITH ORDINALITY AS run(id, holder_id, seq, location, ord)
                  ORDER BY run.id) run
           LEFT JOIN LATERAL (
                SELECT execution.ctid, execution.last_seq FROM forebay.workflow_execution execution
@@ -65,12 +69,12 @@ BEGIN
                CASE WHEN fact.settles
                     THEN v_seqs[fact.run]
                         + row_number() OVER (PARTITION BY fact.run, fact.settles ORDER BY fact.ord) END AS seq
-          FROM (SELECT brought.*, brought.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
+          FROM (SELECT given.*, given.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
                   FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
                               f_outputs, f_errors, f_once)
-                       WITH ORDINALITY AS brought(run, node, iteration, status, attempt, next_in_ms, label, input,
+                       WITH ORDINALITY AS given(run, node, iteration, status, attempt, next_in_ms, label, input,
                                                   output, error, once, ord)
-                 WHERE v_seqs[brought.run] >= 0) fact),
+                 WHERE v_seqs[given.run] >= 0) fact),
     stored AS (
         INSERT INTO forebay.workflow_execution_node AS known (execution_id, node, iteration, workspace_id, status,
             attempt, seq, label, next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
@@ -84,10 +88,10 @@ BEGIN
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
                next_at = excluded.next_at, input = coalesce(excluded.input, known.input),
-               -- What a loop's items came to is there already: functions/gather.sql.
+               -- functions/collect.sql has already stored the results of a loop's items.
                output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN known.output END),
                error = excluded.error, completed_at = excluded.completed_at, once = known.once OR excluded.once,
-               -- A loop that a rerun goes on with has a row before it begins.
+               -- A loop that a rerun continues has a row before it begins.
                started_at = coalesce(known.started_at, excluded.started_at),
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > known.attempt
                     THEN jsonb_path_query_array(coalesce(known.earlier, '[]') || excluded.earlier,
@@ -97,7 +101,7 @@ BEGIN
                     THEN (extract(epoch FROM clock_timestamp() - known.started_at) * 1000)::bigint END
          WHERE known.status IN ('PENDING', 'RUNNING', 'RETRYING')
         RETURNING known.execution_id, known.workspace_id, known.seq),
-    -- Whose nodes have moved; an end says so itself.
+    -- One change-log entry for the executions whose nodes changed. An execution that ends writes its own entry.
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces)
         SELECT 'nodes', 'UPDATE', array_agg(moved.execution_id), array_agg(moved.workspace_id)
@@ -106,34 +110,28 @@ BEGIN
                    AND NOT stored.execution_id = ANY (ARRAY(SELECT r_ids[ending.run]
                                                               FROM unnest(e_runs) AS ending(run)))) moved
         HAVING count(*) > 0)
-    -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
-    -- once, below: its facts cannot be repeated, because it is over then.
+    -- Only stored facts count: a repeated or late fact is no progress. The row of a run that ends is written only once,
+    -- below. Its count needs no such check, because facts of an ended run cannot be repeated.
     UPDATE forebay.workflow_execution execution SET last_seq = progress.seq
-      FROM (SELECT run.place, max(stored.seq) AS seq
-              FROM stored JOIN unnest(r_ids, v_rows) WITH ORDINALITY AS run(id, place, ord)
+      FROM (SELECT run.location, max(stored.seq) AS seq
+              FROM stored JOIN unnest(r_ids, v_rows) WITH ORDINALITY AS run(id, location, ord)
                 ON run.id = stored.execution_id AND v_seqs[run.ord] >= 0 AND NOT run.ord = ANY (e_runs)
-             WHERE stored.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY run.place) progress
-     WHERE execution.ctid = progress.place;
+             WHERE stored.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY run.location) progress
+     WHERE execution.ctid = progress.location;
 
-    -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
-    -- deadline wakes it too, to end itself in time.
     IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS run(park_ms) WHERE run.park_ms IS NOT NULL) THEN
-        UPDATE forebay.workflow_execution execution
-           SET owner = NULL, owner_epoch = execution.owner_epoch + 1,
-               wake_at = least(execution.wake_at, execution.deadline_at, clock_timestamp() + make_interval(secs => (
-                    SELECT min(run.park_ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
-                     WHERE run.id = execution.id AND v_seqs[run.ord] >= 0) / 1000.0))
-         WHERE execution.id = ANY (ARRAY(SELECT run.id
-                                           FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
-                                          WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0));
+        PERFORM forebay_r1.park_runs(
+            ARRAY(SELECT run.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+                   WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0),
+            ARRAY(SELECT run.park_ms FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+                   WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0));
     END IF;
 
     WITH ended AS (
         UPDATE forebay.workflow_execution execution
            SET status = ending.outcome, output = ending.output, error = ending.error, completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
-               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1,
-               wake_at = NULL
+               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors)
                AS ending(run, settled, outcome, output, error)
          WHERE execution.ctid = v_rows[ending.run] AND v_seqs[ending.run] >= 0 AND execution.status = 'RUNNING'
@@ -148,7 +146,7 @@ BEGIN
            array_agg(ended.id) FILTER (WHERE ended.trigger ->> 'type' = 'event') AS of_events,
            array_agg(ended.id) FILTER (WHERE ended.of_tree) AS of_trees
       INTO v_ended FROM ended;
-    -- What its descendants settled is a root's progress.
+    -- Nodes that its descendants settled count as progress of the root.
     IF r_ids <> r_holders THEN
         UPDATE forebay.workflow_execution root
            SET tree_seq = root.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS fact(run, status)

@@ -1,15 +1,14 @@
--- Accepts one execution that repeats another and keeps what some of its nodes produced: the start,
--- and copies of their rows, in one commit. Repeatable like any start: only the call that is answered
--- 'accepted' copied anything.
+-- Accepts one execution that reruns another and keeps the results of some of its nodes. The start and the copies of the
+-- node rows are one commit. Repeatable like any start: only the call that returns 'accepted' copies rows.
 --
--- A node of p_done ended UNKNOWN, and a person found out that it took effect: its copy is COMPLETED. So is an iteration
--- of a loop of p_done that is not known.
+-- The nodes of p_done ended UNKNOWN, and a person found out that they took effect: their copies are COMPLETED. If a
+-- node of p_done is a loop, the copies of its UNKNOWN iterations are COMPLETED too.
 --
--- A loop of p_loops goes on: its own row is there with its list, PENDING, and its iterations that came to an end keep
--- it: COMPLETED and SKIPPED ones, and FAILED ones if the loop goes on after a failure. One that never had a list begins
--- anew.
+-- The loops of p_loops continue. The loop's own row is PENDING and has the list of the original. COMPLETED and SKIPPED
+-- iterations are kept; FAILED iterations are kept only if the loop continues after a failure. If the original loop
+-- never had a list, the loop starts from the beginning.
 --
--- The copies keep the order in which the nodes settled; what the new execution settles comes after.
+-- The copies keep the order in which the nodes settled. Nodes that the new execution settles come after them.
 CREATE OR REPLACE FUNCTION forebay_r1.rerun(
     p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text,
     p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text,
@@ -24,7 +23,7 @@ BEGIN
     SELECT * INTO v_started FROM forebay.enqueue_many(
         ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority],
         ARRAY[NULL::timestamptz], ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger],
-        ARRAY[p_trace], ARRAY[p_version], ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
+        ARRAY[p_trace], ARRAY[p_version], ARRAY[p_of], ARRAY[p_actor], p_semantics, p_step_ms, p_max_backlog, true);
     IF v_started.outcome = 'accepted' THEN
         WITH loops AS (
             INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, input)

@@ -1,12 +1,12 @@
--- Deletes what ended long ago, one bounded slice a call. Every slice is one commit, and a walk resumes where its last
--- slice ended.
+-- Deletes records that ended long ago, one bounded slice per call. Every slice is one commit, and a walk resumes where
+-- its last slice ended.
 --
--- An execution's own row goes first, so that nobody ever reads or reruns half an execution. What belongs to it goes in
--- the same slice while the slice has room; the rest is noted in retired_execution, and later slices finish it, also
--- after a crash.
+-- An execution's own row is deleted first, so that nobody ever reads or reruns half an execution. Rows of other tables
+-- that belong to it are deleted in the same slice, up to the slice's bound. If some may remain, the execution is
+-- recorded in retired_execution, and later slices delete them, also after a crash.
 
--- Deletes at most p_rows rows that belong to these executions; answers how many more it could have deleted. 0: some may
--- be left.
+-- Deletes at most p_rows rows that belong to these executions. Returns how many more it could have deleted. If it
+-- returns 0, some rows may remain.
 CREATE OR REPLACE FUNCTION forebay_r1.retire_rows(p_ids uuid[], p_rows int) RETURNS int LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -21,9 +21,9 @@ BEGIN
                                    LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM forebay.workflow_execution_ask wait
+    DELETE FROM forebay.workflow_execution_wait wait
      WHERE wait.ctid = ANY (ARRAY(SELECT found.ctid
-                                    FROM forebay.workflow_execution_ask found
+                                    FROM forebay.workflow_execution_wait found
                                    WHERE found.execution_id = ANY (p_ids)
                                    LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
@@ -44,22 +44,23 @@ BEGIN
     RETURN v_left - v_gone;
 END $fn$;
 
--- Whether anything is left of a deleted execution.
+-- Does any row that belongs to this deleted execution remain?
 CREATE OR REPLACE FUNCTION forebay_r1.retire_remains(p_id uuid) RETURNS boolean
 LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
     SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node node WHERE node.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_ask wait WHERE wait.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_wait wait WHERE wait.execution_id = p_id)
         OR EXISTS (SELECT 1 FROM forebay.workflow_execution_token token WHERE token.execution_id = p_id)
         OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate candidate WHERE candidate.execution_id = p_id)
 $fn$;
 
--- Looks at the next p_scan executions by id behind p_from, and deletes those that ended more than p_age_s ago; at most
--- p_rows rows of what belongs to them. Answers where to go on; null: the walk is over.
+-- Reads the next p_scan executions by id after p_from. Deletes those that ended more than p_age_s ago, with at most
+-- p_rows rows of other tables. Returns the id to continue after; null: the walk is complete.
 --
--- Ids begin with their time and nothing ends before it starts, so the walk ends at p_age_s ago: no index of ends is
--- needed, which every end would have to pay for. Kept: what has not ended, what an idempotency key of the last
--- p_keys_kept_s names, and a root with a descendant that is open. A descendant goes after its root, whenever it ended:
--- its id is greater, so the same walk meets it.
+-- The walk goes through the ids in order, oldest first. An id begins with the creation time, and an execution cannot
+-- end before it was created. So the walk stops at ids of p_age_s ago, and needs no index by end time, which every end
+-- of an execution would have to maintain. Not deleted are open executions, executions that were created with an
+-- idempotency key in the last p_keys_kept_s, and roots with an open descendant. Once its root is deleted, a descendant
+-- is deleted even if it ended recently. Its id is greater than the root's, so this walk or a later one reaches it.
 CREATE OR REPLACE FUNCTION forebay_r1.retire_executions(
     p_age_s float8, p_keys_kept_s float8, p_from uuid, p_scan int, p_rows int)
 RETURNS TABLE (next uuid, retired bigint) LANGUAGE plpgsql
@@ -81,16 +82,17 @@ BEGIN
         RETURN QUERY SELECT p_from, 0::bigint;
         RETURN;
     END IF;
-    -- The descendants of a root are looked at too: one call looks at p_rows of them, or at one whole tree.
+    -- The descendants of a root are read too, so they count: one call reads about p_rows executions, and always at
+    -- least one whole tree.
     v_scanned := ARRAY(
         SELECT scanned.id FROM (
             SELECT executions.id,
-                   sum(1 + executions.descendants) OVER (ORDER BY executions.id) - executions.descendants AS looked_at
+                   sum(1 + executions.descendants) OVER (ORDER BY executions.id) - executions.descendants AS rows_read
               FROM (SELECT execution.id, execution.descendants FROM forebay.workflow_execution execution
                      WHERE execution.id > p_from AND execution.id < v_before
                      ORDER BY execution.id
                      LIMIT p_scan) executions) scanned
-         WHERE scanned.looked_at <= p_rows ORDER BY scanned.id);
+         WHERE scanned.rows_read <= p_rows ORDER BY scanned.id);
     IF v_scanned = '{}' THEN
         RETURN QUERY SELECT NULL::uuid, 0::bigint;
         RETURN;
@@ -111,7 +113,12 @@ BEGIN
                 OR NOT EXISTS (SELECT 1 FROM forebay.workflow_execution root WHERE root.id = descendant.root))
          ORDER BY descendant.id FOR UPDATE SKIP LOCKED);
     DELETE FROM forebay.execution_queue item WHERE item.id = ANY (v_ids) AND item.status = 'FAILED';
-    DELETE FROM forebay.workflow_execution execution WHERE execution.id = ANY (v_ids);
+    WITH retired AS (
+        DELETE FROM forebay.workflow_execution execution WHERE execution.id = ANY (v_ids)
+        RETURNING execution.workspace_id, execution.status, execution.id)
+    DELETE FROM forebay.execution_outcome outcome USING retired
+     WHERE outcome.workspace_id = retired.workspace_id AND outcome.status = retired.status
+       AND outcome.execution_id = retired.id;
     IF forebay_r1.retire_rows(v_ids, p_rows) = 0 THEN
         INSERT INTO forebay.retired_execution (id)
         SELECT deleted.id FROM unnest(v_ids) AS deleted(id) WHERE forebay_r1.retire_remains(deleted.id)
@@ -120,8 +127,8 @@ BEGIN
     RETURN QUERY SELECT v_scanned[cardinality(v_scanned)], cardinality(v_ids)::bigint;
 END $fn$;
 
--- Looks at the next p_scan jobs of this status, oldest first, and deletes those that ended more than p_age_s ago and
--- are not to be retried. Answers where to go on; no row: there are no more.
+-- Reads the next p_scan jobs with status p_status, oldest first, and deletes those that ended more than p_age_s ago and
+-- will not be retried. Returns the position to continue after. Returns no row if there are no more such jobs.
 CREATE OR REPLACE FUNCTION forebay_r1.retire_jobs(
     p_age_s float8, p_status text, p_from_at timestamptz, p_from_id uuid, p_scan int)
 RETURNS TABLE (at timestamptz, id uuid, retired bigint) LANGUAGE plpgsql

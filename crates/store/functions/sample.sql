@@ -1,9 +1,8 @@
--- How a shard stands, for gauges. Flat: counts stop at p_most, and the hop through the ready and
--- slot indexes at p_workspaces workspaces each; what a call costs does not grow with the backlog.
--- Delayed items have no index by shard, so they are counted for all shards together, by whoever
--- asks about shard 0.
+-- Counts the items of a shard, for gauges. The cost does not grow with the backlog: each count stops at p_most, and the
+-- walks through the ready index and the slot index stop at p_workspaces workspaces. Delayed items have no index by
+-- shard, so the sample of shard 0 counts those of all shards, and the other samples return 0.
 --
--- The oldest ready item of a workspace is the first by rank: with equal priorities the oldest by age.
+-- For each workspace, the first ready item by rank stands for its oldest one. With equal priorities, it is the oldest.
 CREATE OR REPLACE FUNCTION forebay_r1.sample_shard(p_shard smallint, p_most int, p_workspaces int)
 RETURNS TABLE (ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint,
     oldest_for_turn_s float8, oldest_for_slot_s float8)

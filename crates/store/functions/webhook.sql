@@ -1,8 +1,8 @@
--- Ends that are to be told, and who may tell them.
+-- Webhook deliveries: added when executions end, and claimed to be sent.
 
--- Adds a delivery for each of these executions and each live webhook of its workspace that asked for that end. Called
--- by whatever ended them, in its transaction, and only if one of the workspaces has a live webhook. A child's end is
--- told by its root's.
+-- Adds a delivery for each of these executions and each enabled webhook of its workspace that subscribes to that
+-- terminal status. The transaction that ends the executions calls this, and only if one of the workspaces has an
+-- enabled webhook. Only the end of a root is delivered, not the end of a child.
 CREATE OR REPLACE FUNCTION forebay_r1.add_deliveries(p_ended uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     INSERT INTO forebay.webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
@@ -19,34 +19,35 @@ LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     ON CONFLICT DO NOTHING
 $fn$;
 
--- Claims deliveries that are due: from workspace to workspace behind p_after, so many of each that p_each are being
--- sent, and that it has a quarter of what the others leave free, but one always; until there are p_limit or p_steps
--- workspaces were looked at. Those of a sender whose time is up are due. A row a delivery, and a last one without:
--- where to go on, null at the end.
+-- Claims due deliveries, from workspace to workspace after p_after. For each workspace, at most p_each deliveries are
+-- in flight. A workspace gets at most a quarter of the remaining room, but at least one delivery. Stops after p_limit
+-- deliveries or p_steps workspaces. A delivery whose claim has expired is due too. Returns a row per delivery. The last
+-- row has no delivery, but the workspace to continue after; null: there are no more workspaces.
 --
--- A workspace that another claims for right now is passed over: that one's claim could not be counted yet.
+-- If another process is claiming for a workspace right now, the workspace is skipped, because this call cannot see how
+-- many deliveries that process claims.
 CREATE OR REPLACE FUNCTION forebay_r1.claim_deliveries(
     p_claim uuid, p_after uuid, p_each int, p_limit int, p_steps int, p_lease_s float8)
-RETURNS TABLE (delivery uuid, place uuid)
+RETURNS TABLE (delivery uuid, last_workspace uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    v_place uuid := p_after;
+    v_workspace uuid := p_after;
     v_sending int;
     v_left int := p_limit;
     v_claimed int;
 BEGIN
     FOR step IN 1..p_steps LOOP
         EXIT WHEN v_left <= 0;
-        v_place := (SELECT delivery.workspace_id
+        v_workspace := (SELECT delivery.workspace_id
                       FROM forebay.webhook_delivery delivery
-                     WHERE delivery.due_at IS NOT NULL AND delivery.workspace_id > v_place
+                     WHERE delivery.due_at IS NOT NULL AND delivery.workspace_id > v_workspace
                      ORDER BY delivery.workspace_id LIMIT 1);
-        EXIT WHEN v_place IS NULL;
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(forebay.lock_deliveries(), hashtext(v_place::text));
+        EXIT WHEN v_workspace IS NULL;
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(forebay.lock_deliveries(), hashtext(v_workspace::text));
         v_sending := (SELECT count(*) FROM forebay.webhook_delivery delivery
-                       WHERE delivery.workspace_id = v_place AND delivery.status = 'SENDING'
+                       WHERE delivery.workspace_id = v_workspace AND delivery.status = 'SENDING'
                          AND delivery.due_at > clock_timestamp());
         RETURN QUERY
         UPDATE forebay.webhook_delivery delivery
@@ -54,7 +55,7 @@ BEGIN
                due_at = clock_timestamp() + make_interval(secs => p_lease_s)
          WHERE delivery.id = ANY (ARRAY(
                SELECT delivery.id FROM forebay.webhook_delivery delivery
-                WHERE delivery.workspace_id = v_place AND delivery.due_at <= clock_timestamp()
+                WHERE delivery.workspace_id = v_workspace AND delivery.due_at <= clock_timestamp()
                 ORDER BY delivery.due_at, delivery.id
                 LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0)
                 FOR UPDATE SKIP LOCKED))
@@ -63,5 +64,5 @@ BEGIN
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
         v_left := v_left - v_claimed;
     END LOOP;
-    RETURN QUERY SELECT NULL::uuid, v_place;
+    RETURN QUERY SELECT NULL::uuid, v_workspace;
 END $fn$;

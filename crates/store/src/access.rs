@@ -1,4 +1,4 @@
-//! Who may do what, and what calls may use: API keys, secrets, and rules for outbound calls.
+//! API keys, secrets, and rules for outbound calls: who may do what, and what a call may use.
 //!
 //! Not here: which scope a request needs (`kernel::access`), sealing a secret (`engine::vault`).
 

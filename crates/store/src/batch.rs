@@ -1,30 +1,35 @@
-//! A batch never couples its items: what its data spoils is found by halves and ends alone.
+//! Keeps the items of a batch independent: an item with bad data fails alone, and is found by halving the batch.
 //!
 //! Invariants
-//! - A batch refused for its data is split until the culprits stand alone; the others succeed.
-//! - A batch that failed by circumstance is the caller's to repeat whole: every batch statement is
-//!   repeatable by its keys.
+//! - If the database refuses a batch because of its data, the batch is split until each bad item is alone. All other
+//!   items succeed.
+//! - If a batch fails for a transient reason, the caller repeats the whole batch. Every batch statement can be
+//!   repeated: its rows have unique keys.
 //!
-//! Not here: what becomes of a culprit (its owner decides).
+//! Not here: what happens to a bad item (the caller decides), which items form a batch (`gather`).
+
+mod gather;
 
 use crate::Error;
 
-/// How one item of a batch fared.
+pub use gather::{GatherLimits, gather};
+
+/// The result of one item of a batch.
 #[derive(Debug)]
-pub enum Fate<T> {
+pub enum BatchResult<T> {
     Done(T),
-    /// The database refused this very item.
+    /// The database refused this item's data.
     Refused(Error),
 }
 
-/// Runs `call` over `items`, by halves where the data is refused. Answers are in the order of the
-/// items. `call` must answer one value per item.
-pub async fn by_halves<'a, I, T, F, R>(items: &'a [I], mut call: F) -> Result<Vec<Fate<T>>, Error>
+/// Runs `call` over `items` and halves the batch where its data is refused. Results are in the order of the items.
+/// `call` must return one value per item.
+pub async fn by_halves<'a, I, T, F, R>(items: &'a [I], mut call: F) -> Result<Vec<BatchResult<T>>, Error>
 where
     F: FnMut(&'a [I]) -> R,
     R: Future<Output = Result<Vec<T>, Error>>,
 {
-    let mut fates: Vec<Option<Fate<T>>> = items.iter().map(|_| None).collect();
+    let mut results: Vec<Option<BatchResult<T>>> = items.iter().map(|_| None).collect();
     let mut open: Vec<_> = std::iter::once(0..items.len()).collect();
     while let Some(range) = open.pop() {
         if range.is_empty() {
@@ -33,10 +38,12 @@ where
         match call(&items[range.clone()]).await {
             Ok(answers) => {
                 for (at, answer) in range.zip(answers) {
-                    fates[at] = Some(Fate::Done(answer));
+                    results[at] = Some(BatchResult::Done(answer));
                 }
             }
-            Err(error @ Error::Refused { .. }) if range.len() == 1 => fates[range.start] = Some(Fate::Refused(error)),
+            Err(error @ Error::Refused { .. }) if range.len() == 1 => {
+                results[range.start] = Some(BatchResult::Refused(error))
+            }
             Err(Error::Refused { .. }) => {
                 let middle = range.start + range.len() / 2;
                 open.push(middle..range.end);
@@ -45,8 +52,8 @@ where
             Err(other) => return Err(other),
         }
     }
-    fates
+    results
         .into_iter()
-        .map(|fate| fate.ok_or_else(|| Error::Corrupt("a batch answered fewer rows than it was asked".to_owned())))
+        .map(|result| result.ok_or_else(|| Error::Corrupt("a batch returned fewer rows than it has items".to_owned())))
         .collect()
 }

@@ -1,10 +1,10 @@
-//! Connections: how a URL becomes a pool, and what every session is told.
+//! Connections: how a URL becomes a pool, and the options of every session.
 //!
 //! Invariants
-//! - No session waits for ever: idle transactions, statements and locks are all bounded.
-//! - Strictness never depends on session state; only LISTEN and the heartbeat use a connection of their own.
+//! - No session waits forever: idle transactions, statements and lock waits have timeouts.
+//! - Correctness never depends on session state. Only LISTEN and the heartbeat use connections of their own.
 //!
-//! Not here: who asks for what (`Store`).
+//! Not here: the statements (`Store`).
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Error;
 
-/// What a session is told at its start. Whatever statistics say of an empty queue, its rows are found
-/// by an index: a plan is kept while the table fills. A small sample says how large a table is. Without a search path
-/// a name that lacks its schema fails in the first test that meets it.
+/// Session options. Sequential scans are off, because PostgreSQL keeps a plan that it made for an empty queue while the
+/// table fills. A small statistics target is enough to estimate a table's size. The search path is empty, so that a
+/// name without its schema fails in the first test that runs it.
 const SESSION: &str = "-c search_path= -c idle_in_transaction_session_timeout=10s -c statement_timeout=30s \
     -c lock_timeout=5s \
     -c jit=off -c enable_seqscan=off -c random_page_cost=1.1 -c default_statistics_target=10";
@@ -32,17 +32,17 @@ const SESSION: &str = "-c search_path= -c idle_in_transaction_session_timeout=10
 /// Why a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UrlError {
-    #[error("the database URL cannot be read: {0}")]
+    #[error("the database URL is invalid: {0}")]
     Malformed(tokio_postgres::Error),
-    #[error("no certificate authority was found on this machine, and the database URL asks for TLS")]
+    #[error("the database URL requires TLS, but no certificate authority is installed on this machine")]
     NoAuthorities,
-    #[error("TLS cannot be set up: {0}")]
+    #[error("TLS setup failed: {0}")]
     Tls(#[from] rustls::Error),
-    #[error("the connection pool cannot be built: {0}")]
+    #[error("failed to build the connection pool: {0}")]
     Pool(String),
 }
 
-/// Where the database is, ready to be connected to.
+/// The address of the database, ready for connections.
 #[derive(Clone)]
 pub struct Target {
     config: Config,
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Target {
 }
 
 impl Target {
-    /// Reads a URL such as `postgresql://user:password@host/database?sslmode=require`.
+    /// Parses a URL such as `postgresql://user:password@host/database?sslmode=require`.
     pub fn new(url: &str) -> Result<Target, UrlError> {
         let mut config = Config::from_str(url).map_err(UrlError::Malformed)?;
         if config.get_application_name().is_none() {
@@ -84,7 +84,7 @@ impl Target {
         };
         Pool::builder(manager)
             .max_size(size)
-            // The one used last has its plans and pages at hand; the others rest.
+            // The connection that was used last has its plans and pages cached, so it is used again first.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(Duration::from_secs(5)))
@@ -94,7 +94,7 @@ impl Target {
             .map_err(|error| UrlError::Pool(error.to_string()))
     }
 
-    /// One connection outside any pool; the task that drives it ends with it.
+    /// Opens one connection outside any pool. The task that drives it ends with it.
     pub async fn connect(&self) -> Result<Client, Error> {
         Ok(match &self.tls {
             Some(tls) => {
@@ -110,7 +110,8 @@ impl Target {
         })
     }
 
-    /// One connection whose notifications come out of the returned receiver; it closes with the connection.
+    /// Opens one connection whose notifications arrive in the returned receiver. The receiver closes with the
+    /// connection.
     pub async fn listen(
         &self,
         channels: &[&str],
@@ -151,8 +152,9 @@ async fn forward<S, T>(
     }
 }
 
-/// `prefer`, the default, takes what the server offers: nothing is proven by it, so no certificate
-/// is asked for. `require` is checked against this machine's authorities.
+/// With `sslmode=prefer`, the default, TLS is used if the server offers it. An attacker could remove that offer, so
+/// checking a certificate would prove nothing, and none is checked. With `sslmode=require`, the certificate is checked
+/// against this machine's certificate authorities.
 fn tls(config: &Config) -> Result<MakeRustlsConnect, UrlError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
@@ -171,7 +173,7 @@ fn tls(config: &Config) -> Result<MakeRustlsConnect, UrlError> {
     Ok(MakeRustlsConnect::new(client))
 }
 
-/// Takes any certificate, for connections that need not be encrypted at all.
+/// Accepts any certificate, for `sslmode=prefer`.
 #[derive(Debug)]
 struct Anybody {
     provider: Arc<CryptoProvider>,

@@ -1,8 +1,8 @@
 //! Definitions and their immutable versions.
 //!
 //! Invariants
-//! - A version never changes; an execution pins the one published at its enqueue.
-//! - The same content twice is one version.
+//! - A version never changes. An execution is pinned to the version that was published when it was enqueued.
+//! - Storing the content of the latest version again makes no new version.
 
 use jiff::Timestamp;
 use kernel::ids::{DefinitionId, VersionId, WorkspaceId};
@@ -13,11 +13,11 @@ use uuid::Uuid;
 use crate::event::binding;
 use crate::schedule;
 use crate::sql::sql;
-use crate::webhook::hook;
-use crate::workspace::{audit, taken};
+use crate::trigger;
+use crate::workspace::{audit, conflict_on};
 use crate::{Error, Store, new_id};
 
-/// A definition as people read it.
+/// A definition for display.
 #[derive(Clone, Debug)]
 pub struct Definition {
     pub id: DefinitionId,
@@ -46,18 +46,18 @@ pub struct NewVersion {
     pub max_attempts: Option<i32>,
 }
 
-/// A version that was stored, or that was there with the same content.
+/// The version that was stored, or the existing version with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredVersion {
     pub id: VersionId,
     pub number: i32,
-    /// The same content was the latest version already.
+    /// The latest version already had the same content.
     pub unchanged: bool,
 }
 
-/// A version as people read it, without its graph.
+/// A version for display, without its graph.
 #[derive(Clone, Debug)]
-pub struct Version {
+pub struct VersionSummary {
     pub id: VersionId,
     pub number: i32,
     pub content_hash: String,
@@ -67,7 +67,7 @@ pub struct Version {
 }
 
 impl Store {
-    /// Makes a definition, a draft. A taken name is a conflict.
+    /// Creates a definition as a draft. A name in use is a `Conflict`.
     pub async fn create_definition(
         &self,
         workspace: WorkspaceId,
@@ -86,7 +86,9 @@ impl Store {
             .await
             .map_err(Error::from)
             .map_err(|error| {
-                taken(error, "workflow_definition_living_name", || format!("a definition is called {name:?} already"))
+                conflict_on(error, "workflow_definition_living_name", || {
+                    format!("the workspace already has a definition named {name:?}; choose another name")
+                })
             })?;
         let stored = add_version(&transaction, workspace, id, version).await?;
         let detail = json!({ "name": name, "version": stored.number });
@@ -118,7 +120,8 @@ impl Store {
         Ok(stored)
     }
 
-    /// Makes a version the one that new executions pin, with its limits; answers the definition's status.
+    /// Publishes a version: new executions are pinned to it, and its limits apply. Also replaces the definition's
+    /// binding, trigger and schedules by those that the version declares. Returns the definition's status.
     pub async fn publish(
         &self,
         workspace: WorkspaceId,
@@ -136,26 +139,30 @@ impl Store {
             )
             .await?;
         let status = rows.first().ok_or(Error::NotFound)?.try_get(0)?;
-        binding::publish(&transaction, id).await?;
-        hook::publish(&transaction, id).await?;
-        schedule::publish(&transaction, id, actor).await?;
+        binding::store_published_binding(&transaction, id).await?;
+        trigger::store_published_trigger(&transaction, id).await?;
+        schedule::store_published_schedules(&transaction, id, actor).await?;
         let detail = json!({ "version": version });
         audit(&transaction, Some(workspace), actor, "definition.publish", "definition", id.0, &detail).await?;
         transaction.commit().await?;
         Ok(status)
     }
 
-    /// A living definition by id or by name; with no workspace, by id alone.
-    pub async fn definition(&self, which: Which<'_>, workspace: Option<WorkspaceId>) -> Result<Definition, Error> {
-        let (id, name) = match which {
-            Which::Id(id) => (Some(id.0), None),
-            Which::Name(name) => (None, Some(name)),
+    /// Finds a definition that is not deleted, by id or name. Without a workspace, only by id.
+    pub async fn definition(
+        &self,
+        reference: DefinitionRef<'_>,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<Definition, Error> {
+        let (id, name) = match reference {
+            DefinitionRef::Id(id) => (Some(id.0), None),
+            DefinitionRef::Name(name) => (None, Some(name)),
         };
         let workspace = workspace.map(|workspace| workspace.0);
         definition_of(&self.one(sql!("workflow_definition/find"), &[&id, &name, &workspace]).await?)
     }
 
-    /// The living definitions of a workspace (none: of all), by workspace and name, after a place.
+    /// Lists definitions of a workspace (None: all) that are not deleted, by workspace and name, after a position.
     pub async fn definitions(
         &self,
         workspace: Option<WorkspaceId>,
@@ -163,14 +170,19 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Definition>, Error> {
         let (first, last) = workspace.map_or((Uuid::nil(), Uuid::max()), |id| (id.0, id.0));
-        // Nothing is before the empty name of the first.
+        // The empty name sorts before every other.
         let (place, name) = after.map_or((first, ""), |(id, name)| (id.0, name));
         let rows = self.query(sql!("workflow_definition/list"), &[&first, &last, &place, &name, &limit]).await?;
         rows.iter().map(definition_of).collect()
     }
 
-    /// The versions of a definition before a number (none: all), newest first.
-    pub async fn versions(&self, id: DefinitionId, before: Option<i32>, limit: i64) -> Result<Vec<Version>, Error> {
+    /// Lists the versions of a definition before a number (None: all), newest first.
+    pub async fn versions(
+        &self,
+        id: DefinitionId,
+        before: Option<i32>,
+        limit: i64,
+    ) -> Result<Vec<VersionSummary>, Error> {
         let before = before.unwrap_or(i32::MAX);
         let rows = self.query(sql!("workflow_definition_version/list"), &[&id.0, &before, &limit]).await?;
         rows.iter().map(version_of).collect()
@@ -189,13 +201,13 @@ impl Store {
         Ok(self.one(sql!("workflow_definition_version/numbered"), &[&id.0, &number]).await?.try_get("graph")?)
     }
 
-    /// The same, with the text it was read from.
+    /// The graph of one version of a definition by its number, with the source text it was parsed from.
     pub async fn numbered_source(&self, id: DefinitionId, number: i32) -> Result<(Value, Option<String>), Error> {
         let row = self.one(sql!("workflow_definition_version/numbered"), &[&id.0, &number]).await?;
         Ok((row.try_get("graph")?, row.try_get("source")?))
     }
 
-    /// The immutable graphs of versions.
+    /// Reads the immutable graphs of these versions.
     pub async fn graphs(&self, versions: &[VersionId]) -> Result<Vec<(VersionId, Value)>, Error> {
         let ids: Vec<Uuid> = versions.iter().map(|version| version.0).collect();
         let rows = self.query(sql!("workflow_definition_version/graph"), &[&ids]).await?;
@@ -203,9 +215,9 @@ impl Store {
     }
 }
 
-/// How a definition is named.
+/// How a caller names a definition.
 #[derive(Clone, Copy, Debug)]
-pub enum Which<'a> {
+pub enum DefinitionRef<'a> {
     Id(DefinitionId),
     Name(&'a str),
 }
@@ -250,8 +262,8 @@ fn definition_of(row: &Row) -> Result<Definition, Error> {
     })
 }
 
-fn version_of(row: &Row) -> Result<Version, Error> {
-    Ok(Version {
+fn version_of(row: &Row) -> Result<VersionSummary, Error> {
+    Ok(VersionSummary {
         id: VersionId(row.try_get("id")?),
         number: row.try_get("number")?,
         content_hash: row.try_get("content_hash")?,

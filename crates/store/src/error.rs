@@ -1,26 +1,27 @@
-//! What can go wrong in the store, by what the caller does about it.
+//! Store errors, grouped by what the caller does about them.
 //!
 //! Invariants
-//! - The driver's error stays behind ours, as source; nothing of it reaches a client.
-//! - Whether a batch is repeated whole or by halves follows from the kind alone (`batch`).
-//! - Which SQLSTATE means what is decided here and nowhere else. An error that is no answer (`is_answer`) says nothing
-//!   about the rows: whoever acts for a run repeats the question, and never ends, repeats or aborts work because of it.
+//! - The driver's error is kept as the source of the error; no part of it reaches a client.
+//! - The kind alone decides whether a batch is repeated whole or halved (`batch`).
+//! - Only this file maps an SQLSTATE to a kind.
+//! - If `is_answer` is false for an error, the error says nothing about the rows. Code that acts for a run then repeats
+//!   the statement. It never ends, repeats or aborts work because of such an error.
 
 use tokio_postgres::error::SqlState;
 
-/// The kinds of trouble.
+/// The kinds of error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such row, for this caller.
+    /// There is no such row, or this caller may not see it.
     #[error("not found")]
     NotFound,
-    /// Somebody else decided first: a claim was lost, a name is taken.
+    /// Another request or process acted first: for example, a claim was lost or a name is in use.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// The database cannot do it now: try later.
+    /// The database cannot run the statement now; the caller may try again later.
     #[error("the database is not available")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The data itself was refused (SQLSTATE classes 21, 22, 23, 54, or by the driver): trying again cannot help.
+    /// The database or the driver refused the data (SQLSTATE classes 21, 22, 23, 54). Trying again does not help.
     #[error("the database refused the data ({code}{})",
         constraint.as_ref().map(|c| format!(", {c}")).unwrap_or_default())]
     Refused {
@@ -29,22 +30,22 @@ pub enum Error {
         #[source]
         source: tokio_postgres::Error,
     },
-    /// A stored row is not what it must be.
+    /// A stored row is not valid.
     #[error("a stored row is corrupt: {0}")]
     Corrupt(String),
-    /// A statement of ours is wrong.
+    /// A statement of this crate is wrong.
     #[error("a database statement failed")]
     Statement(#[source] tokio_postgres::Error),
 }
 
 impl Error {
-    /// Is this worth repeating as it is?
+    /// May the same call succeed later?
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Error::Unavailable(_))
     }
 
-    /// Did the database answer the question? If not, it is away or could not run the statement, and nothing is known of
-    /// the rows.
+    /// Did the database answer? If false, the database is unreachable or could not run the statement, and nothing is
+    /// known about the rows.
     pub fn is_answer(&self) -> bool {
         match self {
             Error::NotFound | Error::Conflict(_) | Error::Refused { .. } | Error::Corrupt(_) => true,
@@ -57,8 +58,8 @@ impl Error {
         matches!(self, Error::Refused { constraint: Some(constraint), .. } if constraint == name)
     }
 
-    /// What the database said, of a refusal that a function of ours worded.
-    pub fn told(&self) -> Option<String> {
+    /// The message that the database returned with a refusal, for errors that Forebay's own SQL functions raise.
+    pub fn database_message(&self) -> Option<String> {
         let Error::Refused { source, .. } = self else { return None };
         source.as_db_error().map(|error| error.message().to_owned())
     }
@@ -71,7 +72,7 @@ impl Error {
     }
 }
 
-/// What an SQLSTATE says about a call.
+/// What an SQLSTATE means for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     /// The same call may succeed later.
@@ -82,11 +83,11 @@ enum Meaning {
     Statement,
 }
 
-/// Reads an SQLSTATE by its class.
+/// Maps an SQLSTATE by its class.
 fn meaning(code: &str) -> Meaning {
     match code.get(..2).unwrap_or_default() {
-        // 08 connection, 25 transaction state (a standby, an idle transaction cut off), 40 rollback and deadlock, 53
-        // resources and connection slots, 55 locks, 57 shutdown and statement timeout, 58 the machine's own trouble.
+        // 08 connection, 25 transaction state (a standby, an idle transaction that was terminated), 40 rollback and
+        // deadlock, 53 resources and connection slots, 55 locks, 57 shutdown and statement timeout, 58 system error.
         "08" | "25" | "40" | "53" | "55" | "57" | "58" => Meaning::Transient,
         "21" | "22" | "23" | "54" => Meaning::Data,
         _ => Meaning::Statement,
@@ -95,7 +96,7 @@ fn meaning(code: &str) -> Meaning {
 
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
-        let Some(database) = error.as_db_error() else { return of_the_driver(error) };
+        let Some(database) = error.as_db_error() else { return driver_error(error) };
         let code = database.code().code().to_owned();
         match meaning(&code) {
             Meaning::Transient => Error::Unavailable(Box::new(error)),
@@ -108,9 +109,9 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// The driver tells its kinds apart in words only. A value that cannot be read or sent is no outage: trying again
-/// cannot help.
-fn of_the_driver(error: tokio_postgres::Error) -> Error {
+/// The driver distinguishes its errors only by their text. A value that cannot be decoded or encoded is not an outage,
+/// so trying again does not help.
+fn driver_error(error: tokio_postgres::Error) -> Error {
     let text = error.to_string();
     let begins = |words: &[&str]| words.iter().any(|words| text.starts_with(words));
     if begins(&["error deserializing column", "invalid column"]) {
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_class_of_trouble_that_passes_is_transient() {
+    fn every_transient_sqlstate_class_is_unavailable() {
         let transient = [
             SqlState::CONNECTION_FAILURE,
             SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_says_something_about_the_rows_is_an_answer() {
+    fn only_an_error_about_the_rows_is_an_answer() {
         let away = Error::Unavailable("gone".into());
         assert!(!away.is_answer() && Error::NotFound.is_answer() && Error::Corrupt("a row".to_owned()).is_answer());
     }

@@ -1,12 +1,12 @@
-//! Domain events: appended once, read in order, and what became of folding them into jobs.
+//! Domain events: appended once, read in order, and folded. To fold an event is to make the job for its binding.
 //!
 //! Invariants
-//! - An append is all or nothing, and repeatable by the events' ids. Dying before the commit leaves nothing; after it,
-//!   the same call again is answered as the first was.
-//! - Ids and streams are a workspace's: none of another's is met, taken or moved on. A derived id is known to nobody
-//!   beforehand.
-//! - The job of a bound event is there when the append is: the fold is part of it (`functions/shared/event.sql`). A
-//!   transient error of the fold undoes the append, and is `Unavailable`.
+//! - An append is all or nothing, and repeatable by the events' ids. A crash before the commit leaves nothing. After
+//!   the commit, a repeated call gets the same answer as the first.
+//! - Ids and streams belong to one workspace. An append never sees or changes events of another workspace.
+//! - Nobody can predict a derived id.
+//! - The job of a bound event is made in the same commit (`functions/shared/event.sql`). A transient error in the fold
+//!   rolls the append back and is `Unavailable`.
 //!
 //! Not here: which events make jobs (`binding`), the jobs themselves (`job`).
 
@@ -25,77 +25,82 @@ use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Params, Store};
 
-/// How often an append that met another writer of its stream is tried again.
+/// How often an append is tried if other writers change its stream at the same time.
 const TRIES: usize = 5;
 
-/// An event to be appended.
+/// An event to append.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
     pub id: Uuid,
-    /// The service derived `id` from what others may know: it is the seed of the stored id, which the database makes of
-    /// it.
+    /// The service derived `id` from public values, so `id` is only a seed: the database derives the stored id from the
+    /// seed and a secret.
     pub derived: bool,
     pub workspace: Option<WorkspaceId>,
     pub stream_id: Uuid,
     pub stream_type: String,
-    /// The version its stream must be at; none: whatever it is at.
+    /// The version that its stream must have; None: any.
     pub expected: Option<i32>,
     pub event_type: String,
     pub data: Value,
     pub metadata: Value,
 }
 
-/// An event that is there now.
+/// The result of appending one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     pub id: Uuid,
-    /// It was not there before.
+    /// False: the same event was stored before.
     pub added: bool,
     pub sequence: i64,
     pub version: i32,
     pub created_at: Timestamp,
-    /// A binding held for it, so it makes a job; none: not known of events that older builds appended.
+    /// A binding applied to the event, so the event makes a job. None: unknown, because an older build appended the
+    /// event.
     pub bound: Option<bool>,
 }
 
-/// An event as stored.
+/// A stored event.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredEvent {
     pub workspace: Option<WorkspaceId>,
     pub sequence: i64,
-    pub event: event::Event,
-    /// A binding held for it when it was appended; none: not known, or a fact of the queue's own.
+    pub event: event::DomainEvent,
+    /// A binding applied when the event was appended. None: unknown, or the event is a fact about a job.
     pub bound: Option<bool>,
-    /// Why it has no job although it is bound, and since when.
-    pub trouble: Option<(String, Timestamp)>,
+    /// Why the event has no job although it is bound: the fold's error, and when the fold failed.
+    pub failure: Option<(String, Timestamp)>,
 }
 
-/// Which events. What is not said is not asked for.
+/// Which events to list. A field that is None adds no condition.
 #[derive(Clone, Debug, Default)]
-pub struct Which<'a> {
+pub struct EventFilter<'a> {
     pub workspace: Option<WorkspaceId>,
     pub event_type: Option<&'a str>,
     pub stream_id: Option<Uuid>,
     pub stream_type: Option<&'a str>,
-    /// Only those whose handling failed.
+    /// Only events whose fold failed.
     pub failed: bool,
     pub before: Option<i64>,
 }
 
 impl Store {
-    /// Appends events in order. A version that is not met is a conflict; so is an id that was used with other content.
+    /// Appends events in order. If a stream does not have the expected version, or an id was used with other content,
+    /// the result is a `Conflict`.
     pub async fn append(&self, events: &[NewEvent]) -> Result<Vec<Appended>, Error> {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.append_once(events).await {
-                // Somebody else wrote the same stream, or the same event, by plain SQL at this moment.
-                Err(error) if met_a_writer(&error) && tries < TRIES => {}
-                Err(error) if met_a_writer(&error) => {
-                    return Err(Error::Conflict("others write the same stream at this moment".to_owned()));
+                // Another program appended to the same stream, or appended the same event, with plain SQL at this
+                // moment.
+                Err(error) if lost_a_write_race(&error) && tries < TRIES => {}
+                Err(error) if lost_a_write_race(&error) => {
+                    return Err(Error::Conflict(
+                        "other writers are appending to the same stream; try again".to_owned(),
+                    ));
                 }
                 Err(error) if error.refused_by("version_conflict") || error.refused_by("id_conflict") => {
-                    return Err(Error::Conflict(error.told().unwrap_or_default()));
+                    return Err(Error::Conflict(error.database_message().unwrap_or_default()));
                 }
                 other => return other,
             }
@@ -132,84 +137,84 @@ impl Store {
     }
 
     /// Events, the newest first.
-    pub async fn events(&self, which: &Which<'_>, limit: i64) -> Result<Paged<Stored>, Error> {
-        let before = which.before.unwrap_or(i64::MAX);
-        let Which { event_type, stream_id, stream_type, failed, .. } = which;
+    pub async fn events(&self, filter: &EventFilter<'_>, limit: i64) -> Result<Paged<StoredEvent>, Error> {
+        let before = filter.before.unwrap_or(i64::MAX);
+        let EventFilter { event_type, stream_id, stream_type, failed, .. } = filter;
         let page: Params<'_> = &[&before, event_type, stream_id, stream_type, failed, &limit];
-        let sql = match (which.workspace, failed, event_type) {
+        let sql = match (filter.workspace, failed, event_type) {
             (None, ..) => return self.paged(sql!("domain_events/list"), page, stored).await,
             (_, true, _) => sql!("domain_events/list_failed_of"),
             (_, _, Some(_)) => sql!("domain_events/list_of_type"),
             _ => sql!("domain_events/list_of"),
         };
-        let workspace = which.workspace.map(|id| id.0);
+        let workspace = filter.workspace.map(|id| id.0);
         let of: Params<'_> = &[&workspace];
         self.paged(sql, &[page, of].concat(), stored).await
     }
 
     /// One event, if this workspace (none: any) may see it.
-    pub async fn event(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<Stored, Error> {
+    pub async fn event(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<StoredEvent, Error> {
         let workspace = workspace.map(|id| id.0);
         match self.query(sql!("domain_events/get"), &[&id, &workspace]).await?.as_slice() {
             [] => Err(Error::NotFound),
             [one] => stored(one),
             _ => Err(Error::Conflict(
-                "several workspaces have an event with this id: use a workspace's own key".to_owned(),
+                "several workspaces have an event with this id: use a key of one workspace".to_owned(),
             )),
         }
     }
 
-    /// Folds an event again whose handling failed; answers whether that went well. One that had not failed is a
-    /// conflict.
+    /// Folds an event again if its fold failed, and returns whether the fold succeeded. An event without an error is a
+    /// `Conflict`.
     pub async fn retry_event(&self, id: Uuid, workspace: Option<WorkspaceId>, actor: &str) -> Result<bool, Error> {
         let sequence = self.event(id, workspace).await?.sequence;
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let folded: Option<bool> =
             transaction.query_one(sql!("domain_events/retry"), &[&sequence]).await?.try_get(0)?;
-        let folded = folded.ok_or_else(|| Error::Conflict("the handling of this event did not fail".to_owned()))?;
+        let folded = folded.ok_or_else(|| Error::Conflict("this event has no error to retry".to_owned()))?;
         audit(&transaction, workspace, actor, "event.retry", "event", id, &json!({ "folded": folded })).await?;
         transaction.commit().await?;
         Ok(folded)
     }
 
-    /// Folds again events whose stored error is transient, at most `most`; answers how many were settled.
+    /// Folds events again whose stored error is transient, at most `most`. Returns how many of them were settled.
     pub async fn fold_events(&self, most: i32) -> Result<i32, Error> {
         Ok(self.one(sql!("domain_events/fold"), &[&most]).await?.try_get(0)?)
     }
 
-    /// Lets go of an event's error. One that has none is a conflict.
+    /// Clears an event's error. An event without an error is a `Conflict`.
     pub async fn dismiss_event(&self, id: Uuid, workspace: Option<WorkspaceId>, actor: &str) -> Result<(), Error> {
         let sequence = self.event(id, workspace).await?.sequence;
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         if transaction.query_opt(sql!("domain_events/dismiss"), &[&sequence]).await?.is_none() {
-            return Err(Error::Conflict("the handling of this event did not fail".to_owned()));
+            return Err(Error::Conflict("this event has no error to dismiss".to_owned()));
         }
         audit(&transaction, workspace, actor, "event.dismiss", "event", id, &json!({})).await?;
         Ok(transaction.commit().await?)
     }
 }
 
-fn met_a_writer(error: &Error) -> bool {
+fn lost_a_write_race(error: &Error) -> bool {
     error.refused_by("domain_events_stream") || error.refused_by("domain_events_id")
 }
 
-fn stored(row: &Row) -> Result<Stored, Error> {
+fn stored(row: &Row) -> Result<StoredEvent, Error> {
     let error: Option<String> = row.try_get("processing_error")?;
     let event = event_of(row, row.try_get("id")?)?;
-    Ok(Stored {
+    Ok(StoredEvent {
         workspace: row.try_get::<_, Option<Uuid>>("workspace_id")?.map(WorkspaceId),
         sequence: row.try_get("sequence")?,
         event,
         bound: row.try_get("bound")?,
-        trouble: error.zip(row.try_get("processing_failed_at")?),
+        failure: error.zip(row.try_get("processing_failed_at")?),
     })
 }
 
-/// An event, without what was noted of it.
-pub(crate) fn event_of(row: &Row, id: Uuid) -> Result<event::Event, tokio_postgres::Error> {
-    Ok(event::Event {
+/// An event, without its error and binding.
+pub(crate) fn event_of(row: &Row, id: Uuid) -> Result<event::DomainEvent, tokio_postgres::Error> {
+    Ok(event::DomainEvent {
         id,
         kind: row.try_get("event_type")?,
         data: row.try_get::<_, Json>("event_data")?.0,

@@ -1,6 +1,6 @@
-//! Reading executions and their nodes, and asking one to end.
+//! Reads executions and their nodes, and requests cancellation.
 //!
-//! Not here: running them (`run`), accepting them (`enqueue`).
+//! Not here: running them (`run`), accepting them (`queue::enqueue`).
 
 pub mod list;
 
@@ -16,11 +16,11 @@ use uuid::Uuid;
 
 use crate::json::Json;
 use crate::page::Paged;
-use crate::run::{Ended, ended, uuids};
+use crate::run::{EndResult, end_result_of, uuids};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
-/// An execution as people read it.
+/// An execution for display.
 #[derive(Clone, Debug)]
 pub struct Execution {
     pub id: ExecutionId,
@@ -43,9 +43,9 @@ pub struct Execution {
     pub duration_ms: Option<i64>,
     pub deadline_at: Timestamp,
     pub cancel_requested_at: Option<Timestamp>,
-    /// The execution that this one repeats.
+    /// The execution that this one reruns.
     pub rerun_of: Option<ExecutionId>,
-    /// The execution whose node made this one, and the first of them all; a root is its own.
+    /// The execution whose node made this one (None for a root), and the root of the tree (for a root, its own id).
     pub parent: Option<ExecutionId>,
     pub root: ExecutionId,
     pub parent_node: Option<String>,
@@ -54,7 +54,7 @@ pub struct Execution {
     pub last_seq: i64,
 }
 
-/// A node of an execution as people read it.
+/// A node of an execution for display.
 #[derive(Clone, Debug)]
 pub struct NodeRecord {
     pub node: String,
@@ -70,41 +70,41 @@ pub struct NodeRecord {
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
     pub duration_ms: Option<i64>,
-    /// The execution in which it came to this end, if that was an earlier one.
+    /// The earlier execution whose result a rerun kept for this node; None if the node ran in this execution.
     pub kept_from: Option<ExecutionId>,
 }
 
-/// What a node has to say: what it logged, and how its attempts failed.
+/// What a node logged, and how its attempts failed.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct LogEntry {
     pub node: String,
     pub iteration: i32,
     pub attempt: i32,
-    pub said: Option<Value>,
+    pub message: Option<Value>,
     pub error: Option<Value>,
     pub earlier: Option<Value>,
     pub at: Option<Timestamp>,
 }
 
-/// What a cancel did.
+/// The result of a cancellation request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canceled {
-    /// It had not begun: it is over.
-    AtOnce(Ended),
-    /// It runs; its owner, if it has one, is to stop it.
+    /// The execution had not begun, so this call ended it.
+    AtOnce(EndResult),
+    /// The execution is running. Its owner, if it has one, has to stop it.
     Requested(Option<ProcessId>),
-    /// It had already ended.
+    /// The execution had already ended.
     AlreadyEnded,
 }
 
 impl Store {
-    /// One execution, if this workspace (none: any) may see it.
+    /// One execution, if this workspace (None: any) may see it.
     pub async fn execution(&self, id: ExecutionId, workspace: Option<WorkspaceId>) -> Result<Execution, Error> {
         let workspace = workspace.map(|workspace| workspace.0);
         execution_of(&self.one(sql!("workflow_execution/get"), &[&id.0, &workspace]).await?)
     }
 
-    /// Some executions of any workspace; one that does not exist is left out.
+    /// The executions with these ids, of any workspace; unknown ids are left out.
     pub async fn some_executions(&self, ids: &[ExecutionId]) -> Result<Vec<Execution>, Error> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -113,7 +113,7 @@ impl Store {
         rows.iter().map(execution_of).collect()
     }
 
-    /// How an execution stands.
+    /// The status of an execution.
     pub async fn execution_status(
         &self,
         id: ExecutionId,
@@ -124,7 +124,7 @@ impl Store {
         parsed(&row, "status", execution::Status::parse)
     }
 
-    /// How some executions stand; one that does not exist is left out.
+    /// The status of some executions; unknown ids are left out.
     pub async fn execution_statuses(
         &self,
         ids: &[ExecutionId],
@@ -134,19 +134,19 @@ impl Store {
         rows.iter().map(status).collect()
     }
 
-    /// The nodes of an execution that have begun or settled, with what they took and made; a loop without its
+    /// The nodes of an execution that have begun or settled, with input and output. Loops come without their
     /// iterations.
     pub async fn nodes(&self, id: ExecutionId) -> Result<Vec<NodeRecord>, Error> {
         self.list_nodes(id, true).await
     }
 
-    /// The same, without inputs and outputs unless asked for.
+    /// The nodes of an execution that have begun or settled, with inputs and outputs only if `payloads` is set.
     pub async fn list_nodes(&self, id: ExecutionId, payloads: bool) -> Result<Vec<NodeRecord>, Error> {
         let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0, &payloads, &None::<&str>, &0_i64]).await?;
         rows.iter().map(node_of).collect()
     }
 
-    /// Those behind the first `skip`, only this one if a node is named, as a page.
+    /// A page of nodes after the first `skip`; if `node` is given, only that node.
     pub async fn nodes_page(
         &self,
         id: ExecutionId,
@@ -157,7 +157,7 @@ impl Store {
         self.paged(sql!("workflow_execution_node/list"), &[&id.0, &payloads, &node, &skip], node_of).await
     }
 
-    /// The iterations of a loop after one, in order.
+    /// The iterations of a loop after a given one, in order.
     pub async fn iteration_records(
         &self,
         id: ExecutionId,
@@ -170,30 +170,31 @@ impl Store {
         self.paged(sql, &[&id.0, &node.as_str(), &after, &limit, &payloads], node_of).await
     }
 
-    /// What an execution's nodes have to say, as a page behind the first `skip`: those that log, and all that failed.
+    /// A page of logs after the first `skip`: messages of nodes that log, and all errors.
     pub async fn logs(
         &self,
         id: ExecutionId,
         (logging, loops): (&[&str], &[&str]),
         skip: i64,
         limit: i64,
-    ) -> Result<Paged<Said>, Error> {
-        let said = |row: &Row| {
-            Ok(Said {
+    ) -> Result<Paged<LogEntry>, Error> {
+        let entry = |row: &Row| {
+            Ok(LogEntry {
                 node: row.try_get("node")?,
                 iteration: row.try_get("iteration")?,
                 attempt: row.try_get("attempt")?,
-                said: row.try_get("said")?,
+                message: row.try_get("message")?,
                 error: row.try_get("error")?,
                 earlier: row.try_get("earlier")?,
                 at: row.try_get("at")?,
             })
         };
-        self.paged(sql!("workflow_execution_node/logs"), &[&id.0, &logging, &loops, &skip, &limit], said).await
+        self.paged(sql!("workflow_execution_node/logs"), &[&id.0, &logging, &loops, &skip, &limit], entry).await
     }
 
-    /// Ends an execution of this workspace that waits, or asks one that runs to end, with its audit
-    /// row in one commit. Repeatable. The row's lock tells which it is, and keeps it so.
+    /// Ends an execution of this workspace that has not begun, or requests the cancellation of a running one. The audit
+    /// row is written in the same commit. Repeatable. The row is locked, so the execution cannot begin between the
+    /// check and the change.
     pub async fn cancel(&self, id: ExecutionId, workspace: WorkspaceId, actor: &str) -> Result<Canceled, Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
@@ -209,7 +210,7 @@ impl Store {
                         &[&vec![id.0], &vec![outcome], &nothing, &nothing, &vec![None::<Uuid>], &from, &actor],
                     )
                     .await?;
-                Canceled::AtOnce(ended(&row)?)
+                Canceled::AtOnce(end_result_of(&row)?)
             }
             execution::Status::Running => {
                 let sql = sql!("workflow_execution/request_cancel");
@@ -217,8 +218,8 @@ impl Store {
                 let mut owner: Option<Uuid> = row.try_get(0)?;
                 if let Some(root) = root {
                     let root: Uuid = root.try_get(0)?;
-                    let told = transaction.query_opt(sql!("workflow_execution/nudge"), &[&root]).await?;
-                    owner = owner.or(told.map(|row| row.try_get(0)).transpose()?.flatten());
+                    let woken = transaction.query_opt(sql!("workflow_execution/wake_root"), &[&root]).await?;
+                    owner = owner.or(woken.map(|row| row.try_get(0)).transpose()?.flatten());
                 }
                 Canceled::Requested(owner.map(ProcessId))
             }
@@ -233,7 +234,7 @@ impl Store {
     }
 
     /// Appends to the audit log.
-    pub async fn note(
+    pub async fn add_activity(
         &self,
         workspace: Option<WorkspaceId>,
         actor: &str,

@@ -1,14 +1,16 @@
-//! The change log: what is new in it, what a reader missed, and pruning.
+//! Reads and prunes the change log: new entries, and entries that a reconnecting reader missed.
 //!
 //! Invariants
-//! - What is new, and below which place everything is finished, come of one statement.
-//! - A log that was pruned or emptied beyond a reader's place is noticed, never taken for silence.
+//! - One statement returns the new entries and the horizon; every transaction below the horizon has ended.
+//! - The database stores up to which transaction the log was pruned, so that a reader never mistakes a gap for "no
+//!   changes".
 //!
-//! Not here: the order in which changes are told (`kernel::change::cursor`), who writes them (triggers, `functions/`).
+//! Not here: the order in which changes are delivered (`kernel::change::cursor`), who writes them (triggers,
+//! `functions/`).
 
 use std::time::Duration;
 
-use kernel::change::cursor::Place;
+use kernel::change::cursor::Position;
 use kernel::change::{Change, Op, Topic};
 use kernel::ids::WorkspaceId;
 use tokio_postgres::Row;
@@ -17,44 +19,44 @@ use uuid::Uuid;
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
-/// The channel on which a write may ring.
-pub const BELL: &str = "forebay_change";
+/// The channel on which a write may notify readers.
+pub const CHANGE_CHANNEL: &str = "forebay_change";
 
-/// About the most bytes of rows that are read at once.
+/// About the maximum number of bytes of rows read at once.
 const BYTES: i64 = 4 * 1024 * 1024;
 
-/// How the log stands.
+/// Which part of the log is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct LogExtent {
     /// Every transaction below it has ended.
     pub horizon: u64,
-    /// Of this transaction and older ones entries may be missing. None: a crash emptied the log.
-    pub gone: Option<u64>,
+    /// Entries of this transaction and older ones may be missing. None: a crash emptied the log.
+    pub pruned: Option<u64>,
 }
 
-/// What a drain found.
+/// The result of a drain.
 #[derive(Debug)]
 pub struct Drained {
-    pub extent: Extent,
-    /// In order.
+    pub extent: LogExtent,
+    /// In commit-safe order.
     pub changes: Vec<Change>,
-    /// Was there no more?
+    /// There were no more entries.
     pub all: bool,
 }
 
-/// Some of what one who comes back missed.
+/// A page of the changes that a reconnecting reader missed.
 #[derive(Debug)]
-pub struct Page {
+pub struct MissedPage {
     pub changes: Vec<Change>,
-    /// Where to go on; none: that was all.
-    pub next: Option<Place>,
+    /// Where the next page starts; None: there are no more entries.
+    pub next: Option<Position>,
 }
 
-/// Which changes one who comes back asks for.
+/// Which changes a reconnecting reader asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct Missed<'a> {
-    pub after: Place,
-    /// Its feed tells what lies at or above it.
+pub struct MissedQuery<'a> {
+    pub after: Position,
+    /// The reader's live feed delivers changes of this transaction and later ones.
     pub below: u64,
     /// None: all.
     pub workspace: Option<WorkspaceId>,
@@ -64,22 +66,22 @@ pub struct Missed<'a> {
 }
 
 impl Store {
-    /// Says from when on the log is whole, if that is not known, and how it stands.
-    pub async fn open_log(&self) -> Result<Extent, Error> {
-        self.execute(sql!("change_log_kept/note"), &[]).await?;
+    /// Records from which transaction on the log is complete, if that is unknown. Returns the log's extent.
+    pub async fn open_log(&self) -> Result<LogExtent, Error> {
+        self.execute(sql!("change_log_pruned/init"), &[]).await?;
         self.log_extent().await
     }
 
-    pub async fn log_extent(&self) -> Result<Extent, Error> {
-        extent(&self.one(sql!("change_log_kept/get"), &[]).await?)
+    pub async fn log_extent(&self) -> Result<LogExtent, Error> {
+        extent(&self.one(sql!("change_log_pruned/get"), &[]).await?)
     }
 
-    /// What is at or above `low`, less the entries that were drained before; at most so many entries, and about so many
-    /// bytes as a page.
-    pub async fn drain(&self, low: u64, drained: &[i64], most: usize) -> Result<Drained, Error> {
+    /// Entries of transaction `low` and later ones, without the entries in `drained`: at most `most` entries and about
+    /// `BYTES` bytes.
+    pub async fn drain_log(&self, low: u64, drained: &[i64], most: usize) -> Result<Drained, Error> {
         let limit = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = self.query(sql!("change_log/drain"), &[&low.to_string(), &drained, &limit, &BYTES]).await?;
-        let first = rows.first().ok_or_else(|| Error::Corrupt("a drain answers at least one row".to_owned()))?;
+        let first = rows.first().ok_or_else(|| Error::Corrupt("a drain returned no row".to_owned()))?;
         let extent = extent(first)?;
         let mut changes = Vec::new();
         for row in &rows {
@@ -91,18 +93,18 @@ impl Store {
         Ok(Drained { extent, changes, all })
     }
 
-    /// A page of what one who comes back missed, in order; at most so many entries are looked at for it.
-    pub async fn missed(&self, missed: &Missed<'_>, most: i64) -> Result<Page, Error> {
-        let Missed { after, below, workspace, topics, id } = missed;
+    /// A page of changes that a reconnecting reader missed, in order. Reads at most `most` entries.
+    pub async fn missed_changes(&self, missed: &MissedQuery<'_>, most: i64) -> Result<MissedPage, Error> {
+        let MissedQuery { after, below, workspace, topics, id } = missed;
         let topics: Vec<&str> = topics.iter().map(|topic| topic.name()).collect();
         let (xid, below, workspace) = (after.xid.to_string(), below.to_string(), workspace.map(|id| id.0));
         let rows = self
             .query(
-                sql!("change_log/after"),
+                sql!("change_log/missed"),
                 &[&xid, &after.seq, &below, &workspace, &topics, id, &most, &after.entry(), &BYTES],
             )
             .await?;
-        let first = rows.first().ok_or_else(|| Error::Corrupt("a page answers at least one row".to_owned()))?;
+        let first = rows.first().ok_or_else(|| Error::Corrupt("a page returned no row".to_owned()))?;
         let mut changes = Vec::new();
         for row in &rows {
             if row.try_get::<_, Option<i64>>("seq")?.is_some() {
@@ -110,21 +112,21 @@ impl Store {
             }
         }
         let next = match (first.try_get::<_, bool>("cut")?, first.try_get::<_, Option<&str>>("last_xid")?) {
-            (true, Some(xid)) => Some(Place { xid: number(xid)?, seq: first.try_get("last_seq")? }.end_of_entry()),
+            (true, Some(xid)) => Some(Position { xid: number(xid)?, seq: first.try_get("last_seq")? }.end_of_entry()),
             _ => None,
         };
-        Ok(Page { changes, next })
+        Ok(MissedPage { changes, next })
     }
 
-    /// Forgets finished entries older than this, at most `most`; answers how many.
+    /// Deletes entries of ended transactions that are older than `age`, at most `most`. Returns how many.
     pub async fn prune_log(&self, age: Duration, most: i64) -> Result<i64, Error> {
         Ok(self.one(sql!("change_log/prune"), &[&age.as_secs_f64(), &most]).await?.try_get(0)?)
     }
 }
 
-fn extent(row: &Row) -> Result<Extent, Error> {
-    let gone = row.try_get::<_, Option<&str>>("gone")?.map(number).transpose()?;
-    Ok(Extent { horizon: number(row.try_get("horizon")?)?, gone })
+fn extent(row: &Row) -> Result<LogExtent, Error> {
+    let pruned = row.try_get::<_, Option<&str>>("pruned_xid")?.map(number).transpose()?;
+    Ok(LogExtent { horizon: number(row.try_get("horizon")?)?, pruned })
 }
 
 fn number(xid: &str) -> Result<u64, Error> {
@@ -133,7 +135,7 @@ fn number(xid: &str) -> Result<u64, Error> {
 
 fn change(row: &Row) -> Result<Change, Error> {
     Ok(Change {
-        place: Place { xid: number(row.try_get("xid")?)?, seq: row.try_get("seq")? },
+        position: Position { xid: number(row.try_get("xid")?)?, seq: row.try_get("seq")? },
         at: row.try_get("at")?,
         topic: parsed(row, "topic", Topic::parse)?,
         op: parsed(row, "op", Op::parse)?,

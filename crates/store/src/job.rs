@@ -1,14 +1,14 @@
-//! Jobs: the rows of `workflow_queue_projection`, worked on by us, by the API's workers and by plain SQL.
+//! Jobs: the rows of `workflow_queue_projection`. The projector, workers of the API and plain SQL change them.
 //!
 //! Invariants
-//! - A trigger refuses every move that the kernel's table does not have, and appends the fact of every other, whoever
-//!   writes.
-//! - What is held under a claim moves only with that claim.
+//! - A trigger refuses every step that the kernel's table does not list. For every other step it appends an event. This
+//!   holds for every program that writes.
+//! - A claimed job changes only under its claim.
 //!
-//! Not here: our own worker's (`job::ours`), the rules (`kernel::event`, `functions/shared/job.sql`), when to
-//! look (`server::job::projector`).
+//! Not here: the projector (`job::projector`), the rules (`kernel::event`, `functions/shared/job.sql`), when to poll
+//! (`server::job::projector`).
 
-pub mod ours;
+pub mod projector;
 pub mod table;
 
 use std::time::Duration;
@@ -21,14 +21,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::execution::list::Place;
+use crate::execution::list::TimeCursor;
 use crate::json::Json;
 use crate::page::Paged;
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, parsed};
 
-/// A job as its table has it.
+/// A job, as stored.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub id: Uuid,
@@ -53,19 +53,19 @@ pub struct Job {
     pub updated_at: Timestamp,
 }
 
-/// Which jobs. What is not said is not asked for.
+/// Which jobs to list. A field that is None adds no condition.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Which<'a> {
+pub struct JobFilter<'a> {
     pub workspace: Option<WorkspaceId>,
     pub status: Option<Status>,
     pub event_type: Option<&'a str>,
     pub stream_id: Option<Uuid>,
-    pub after: Option<Place<Uuid>>,
+    pub after: Option<TimeCursor<Uuid>>,
 }
 
-/// Jobs that a worker of the API asks for.
+/// Which jobs a worker asks for through the API.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
+pub struct JobRequest<'a> {
     pub workspace: Option<WorkspaceId>,
     pub event_types: Option<&'a [String]>,
     pub id: Option<Uuid>,
@@ -74,30 +74,30 @@ pub struct Wanted<'a> {
     pub limit: i32,
 }
 
-/// A job that a worker of the API holds.
+/// A job that a worker has claimed through the API.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct ClaimedJob {
     pub job: Job,
     pub claim: Uuid,
     pub lease_until: Timestamp,
 }
 
-/// A job by its claim.
+/// A job and the claim on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub struct JobClaim {
     pub job: Uuid,
     pub workspace: Option<WorkspaceId>,
     pub claim: Uuid,
 }
 
-/// How a job came to its end.
+/// How a job ended.
 #[derive(Clone, Debug)]
-pub enum End<'a> {
+pub enum JobEnd<'a> {
     Completed(&'a Value),
     Failed { message: &'a str, stack: Option<&'a str> },
 }
 
-/// How a table differs from its facts.
+/// How the table of jobs differs from the events that record every change of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     pub jobs: i64,
@@ -114,45 +114,45 @@ impl Difference {
 
 impl Store {
     /// Jobs, the newest first.
-    pub async fn jobs(&self, which: Which<'_>, limit: i64) -> Result<Paged<Job>, Error> {
-        let status = which.status.map(Status::name);
-        let (at, id) = (which.after.map(|place| place.at), which.after.map_or(Uuid::max(), |place| place.id));
-        let asked: [&(dyn ToSql + Sync); 6] = [&status, &which.event_type, &which.stream_id, &at, &id, &limit];
-        match which.workspace {
-            None => self.paged(sql!("workflow_queue_projection/list"), &asked, job_of).await,
+    pub async fn jobs(&self, filter: JobFilter<'_>, limit: i64) -> Result<Paged<Job>, Error> {
+        let status = filter.status.map(Status::name);
+        let (at, id) = (filter.after.map(|cursor| cursor.at), filter.after.map_or(Uuid::max(), |cursor| cursor.id));
+        let params: [&(dyn ToSql + Sync); 6] = [&status, &filter.event_type, &filter.stream_id, &at, &id, &limit];
+        match filter.workspace {
+            None => self.paged(sql!("workflow_queue_projection/list"), &params, job_of).await,
             Some(WorkspaceId(workspace)) => {
-                let asked: Vec<&(dyn ToSql + Sync)> = std::iter::once(&workspace as _).chain(asked).collect();
-                self.paged(sql!("workflow_queue_projection/list_of"), &asked, job_of).await
+                let params: Vec<&(dyn ToSql + Sync)> = std::iter::once(&workspace as _).chain(params).collect();
+                self.paged(sql!("workflow_queue_projection/list_of"), &params, job_of).await
             }
         }
     }
 
-    /// One job, if this workspace (none: any) may see it.
+    /// One job, if this workspace (None: any) may see it.
     pub async fn job(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<Job, Error> {
         let workspace = workspace.map(|id| id.0);
         job_of(&self.one(sql!("workflow_queue_projection/get"), &[&id, &workspace]).await?)
     }
 
-    /// Claims pending jobs for a worker of the API, the oldest first.
-    pub async fn claim_jobs(&self, wanted: &Wanted<'_>) -> Result<Vec<Held>, Error> {
-        let workspace = wanted.workspace.map(|id| id.0);
+    /// Claims pending jobs for a worker that uses the API, oldest first.
+    pub async fn claim_jobs(&self, request: &JobRequest<'_>) -> Result<Vec<ClaimedJob>, Error> {
+        let workspace = request.workspace.map(|id| id.0);
         let rows = self
             .query(
                 sql!("workflow_queue_projection/claim"),
-                &[&workspace, &wanted.event_types, &wanted.id, &wanted.worker, &wanted.lease_s, &wanted.limit],
+                &[&workspace, &request.event_types, &request.id, &request.worker, &request.lease_s, &request.limit],
             )
             .await?;
-        let held = |row: &Row| {
+        let claimed = |row: &Row| {
             let lease_until = row.try_get("lease_until")?;
-            Ok(Held { claim: row.try_get("claim")?, lease_until, job: job_of(row)? })
+            Ok(ClaimedJob { claim: row.try_get("claim")?, lease_until, job: job_of(row)? })
         };
-        rows.iter().map(held).collect()
+        rows.iter().map(claimed).collect()
     }
 
-    /// Keeps a claim for its lease again; answers until when. A claim that was lost is a conflict.
-    pub async fn keep_job(
+    /// Extends a claim by its lease, and returns its new expiry. A lost claim is a `Conflict`.
+    pub async fn heartbeat_job(
         &self,
-        claim: Claim,
+        claim: JobClaim,
         lease_s: Option<i32>,
         workflow_id: Option<&str>,
         run_id: Option<&str>,
@@ -160,7 +160,7 @@ impl Store {
         let workspace = claim.workspace.map(|id| id.0);
         let row = self
             .one(
-                sql!("workflow_queue_projection/beat"),
+                sql!("workflow_queue_projection/heartbeat"),
                 &[&claim.job, &workspace, &claim.claim, &lease_s, &workflow_id, &run_id],
             )
             .await?;
@@ -168,12 +168,12 @@ impl Store {
         Ok(row.try_get("lease_until")?)
     }
 
-    /// Ends a job under its claim. Told twice, the second changes nothing; a claim that was lost is a conflict.
-    pub async fn end_job(&self, claim: Claim, end: &End<'_>) -> Result<(), Error> {
+    /// Ends a job under its claim. Repeating the same end changes nothing; a lost claim is a `Conflict`.
+    pub async fn end_job(&self, claim: JobClaim, end: &JobEnd<'_>) -> Result<(), Error> {
         let workspace = claim.workspace.map(|id| id.0);
         let (result, message, stack) = match end {
-            End::Completed(result) => (Some(*result), None, None),
-            End::Failed { message, stack } => (None, Some(*message), *stack),
+            JobEnd::Completed(result) => (Some(*result), None, None),
+            JobEnd::Failed { message, stack } => (None, Some(*message), *stack),
         };
         let row = self
             .one(
@@ -184,52 +184,55 @@ impl Store {
         answered(row.try_get("answer")?, "ended")
     }
 
-    /// Tries a failed job again at once, with its audit row in one commit.
+    /// Retries a failed job immediately, with its audit row in one commit.
     pub async fn retry_job(&self, id: Uuid, workspace: Option<WorkspaceId>, actor: &str) -> Result<(), Error> {
         let job = self.job(id, workspace).await?;
-        if job.status.after(job::Step::Retry).is_err() {
-            return Err(Error::Conflict(format!("a {} job is not tried again", job.status.name())));
+        if job.status.after(job::Step::Retry).is_none() {
+            return Err(Error::Conflict(format!(
+                "a {} job cannot be retried; only failed jobs can",
+                job.status.name()
+            )));
         }
         if !job::may_retry(job.retry_count) {
-            return Err(Error::Conflict(format!("a job that failed {} times is not tried again", job.retry_count)));
+            return Err(Error::Conflict(format!("the job failed {} times and cannot be retried", job.retry_count)));
         }
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let of = workspace.map(|id| id.0);
         if transaction.query_opt(sql!("workflow_queue_projection/retry"), &[&id, &of]).await?.is_none() {
-            return Err(Error::Conflict("somebody else moved this job".to_owned()));
+            return Err(Error::Conflict("another process changed this job meanwhile; try again".to_owned()));
         }
         audit(&transaction, job.workspace, actor, "job.retry", "job", id, &json!({})).await?;
         Ok(transaction.commit().await?)
     }
 
-    /// Failed jobs are pending again when their wait is over; answers how many.
-    pub async fn retry_jobs(&self, first: Duration, most: i32) -> Result<i32, Error> {
-        let waits: Vec<f64> = job::waits(first).iter().map(Duration::as_secs_f64).collect();
-        Ok(self.one(sql!("workflow_queue_projection/try_again"), &[&waits, &most]).await?.try_get(0)?)
+    /// Makes failed jobs pending again once their backoff is over. Returns how many.
+    pub async fn retry_due_jobs(&self, first: Duration, most: i32) -> Result<i32, Error> {
+        let waits: Vec<f64> = job::retry_waits(first).iter().map(Duration::as_secs_f64).collect();
+        Ok(self.one(sql!("workflow_queue_projection/retry_due"), &[&waits, &most]).await?.try_get(0)?)
     }
 
-    /// Jobs whose worker was not heard of for its lease are pending again; answers how many.
+    /// Makes jobs pending again whose worker sent no heartbeat before the lease expired. Returns how many.
     pub async fn recover_jobs(&self, most: i32) -> Result<i32, Error> {
         Ok(self.one(sql!("workflow_queue_projection/recover"), &[&most]).await?.try_get(0)?)
     }
 
-    /// Jobs whose binding is gone wait for our own worker no more; answers how many.
-    pub async fn unbound_jobs(&self, most: i32) -> Result<i32, Error> {
-        Ok(self.one(sql!("workflow_queue_projection/unbound"), &[&most]).await?.try_get(0)?)
+    /// Gives jobs whose binding was deleted to external workers; the projector no longer claims them. Returns how many.
+    pub async fn release_unbound_jobs(&self, most: i32) -> Result<i32, Error> {
+        Ok(self.one(sql!("workflow_queue_projection/release_unbound"), &[&most]).await?.try_get(0)?)
     }
 
-    /// Our own worker's jobs whose execution is over or gone follow it; answers how many.
+    /// Settles jobs that the projector started and whose execution has ended or is missing. Returns how many.
     pub async fn reconcile_jobs(&self, most: i32) -> Result<i32, Error> {
         Ok(self.one(sql!("workflow_queue_projection/reconcile"), &[&most]).await?.try_get(0)?)
     }
 
-    /// How the table differs from its facts.
+    /// Compares the table of jobs with its events.
     pub async fn check_jobs(&self) -> Result<Difference, Error> {
         self.difference(sql!("workflow_queue_projection/check")).await
     }
 
-    /// Makes the table what its facts say; answers what differed.
+    /// Rebuilds the table of jobs from its events. Returns what differed.
     pub async fn rebuild_jobs(&self) -> Result<Difference, Error> {
         self.difference(sql!("workflow_queue_projection/rebuild")).await
     }
@@ -249,11 +252,11 @@ impl Store {
     }
 }
 
-fn answered(answer: Option<&str>, wanted: &str) -> Result<(), Error> {
+fn answered(answer: Option<&str>, expected: &str) -> Result<(), Error> {
     match answer {
         None => Err(Error::NotFound),
-        Some(answer) if answer == wanted => Ok(()),
-        Some(_) => Err(Error::Conflict("this claim holds the job no more".to_owned())),
+        Some(answer) if answer == expected => Ok(()),
+        Some(_) => Err(Error::Conflict("this claim no longer holds the job; another worker may have it".to_owned())),
     }
 }
 

@@ -1,11 +1,11 @@
-//! PostgreSQL, all of it: the schema, every statement, and the rows as kernel types.
+//! All access to PostgreSQL: the schema, every statement, and the conversion of rows to kernel types.
 //!
 //! Invariants
-//! - Only here is SQL. A row becomes a kernel type at this edge or is reported as corrupt.
+//! - Only this crate contains SQL. A row is converted to a kernel type here, or is reported as corrupt.
 //! - Every write that moves a status names the status it leaves and the claim or epoch it holds.
-//! - The database's clock is the only one; transactions are short and span no network call.
+//! - Only the database's clock is used. Transactions are short and contain no network call to another system.
 //!
-//! Not here: deciding (`kernel`), when to look (`server`'s loops), running graphs (`engine`).
+//! Not here: decisions (`kernel`), when to poll (`server`'s loops), running graphs (`engine`).
 
 pub mod access;
 pub mod activity;
@@ -30,6 +30,7 @@ pub mod signals;
 mod sql;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod trigger;
 pub mod wait;
 pub mod webhook;
 pub mod workspace;
@@ -44,19 +45,19 @@ pub use error::Error;
 
 use connect::{Target, UrlError};
 
-/// The store over one pool. Cheap to clone.
+/// Access to the database over one connection pool. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: Pool,
 }
 
-/// The connections of one pool.
+/// How many connections of a pool are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolUse {
     pub in_use: usize,
     pub idle: usize,
     pub max: usize,
-    /// Calls that wait for one.
+    /// Calls that wait for a connection.
     pub waiting: usize,
 }
 
@@ -73,7 +74,7 @@ impl Store {
         self.query("SELECT 1", &[]).await.map(drop)
     }
 
-    /// How the connections are used.
+    /// How many connections are in use.
     pub fn pool_use(&self) -> PoolUse {
         let status = self.pool.status();
         let in_use = status.size.saturating_sub(status.available);
@@ -81,12 +82,12 @@ impl Store {
     }
 
     async fn query(&self, sql: &'static str, params: Params<'_>) -> Result<Vec<Row>, Error> {
-        let asked = async {
+        let answer = async {
             let client = self.pool.get().await?;
             let statement = client.prepare_cached(sql).await?;
             Ok(client.query(&statement, params).await?)
         };
-        asked.instrument(signals::span::of(sql)).await
+        answer.instrument(signals::span::for_statement(sql)).await
     }
 
     async fn one(&self, sql: &'static str, params: Params<'_>) -> Result<Row, Error> {
@@ -94,12 +95,12 @@ impl Store {
     }
 
     async fn execute(&self, sql: &'static str, params: Params<'_>) -> Result<u64, Error> {
-        let asked = async {
+        let answer = async {
             let client = self.pool.get().await?;
             let statement = client.prepare_cached(sql).await?;
             Ok(client.execute(&statement, params).await?)
         };
-        asked.instrument(signals::span::of(sql)).await
+        answer.instrument(signals::span::for_statement(sql)).await
     }
 }
 
@@ -108,7 +109,7 @@ pub fn new_id() -> Uuid {
     Uuid::now_v7()
 }
 
-/// Reads a column that must name one of a kernel enum's values.
+/// Parses a text column that must contain a value of a kernel enum.
 fn parsed<T>(row: &Row, column: &str, parse: fn(&str) -> Option<T>) -> Result<T, Error> {
     let text: &str = row.try_get(column)?;
     parse(text).ok_or_else(|| Error::Corrupt(format!("{column} is {text:?}")))

@@ -1,4 +1,5 @@
-//! Brings the database up to this build: migrations once, functions when they changed.
+//! Brings the database up to date with this build. Each migration is applied once; functions are replaced when they
+//! have changed.
 //!
 //! ```text
 //! forebay      tables, trigger functions, functions that other programs call   replaced by the newest release only
@@ -6,13 +7,14 @@
 //! ```
 //!
 //! Invariants
-//! - One process migrates, the others wait for it: an advisory lock is held around everything.
-//! - Nobody else waits: no statement waits for a lock for more than 100 ms, and none is held between two attempts
-//!   (`patience`). A start of a build whose functions are in place changes nothing at all.
-//! - Two releases run side by side: each has functions of its own, and no table, trigger, view or default refers to
+//! - One process migrates at a time, and other processes wait for it: it holds an advisory lock throughout.
+//! - Other statements wait only for a short time. A migration's statement waits for a lock for at most 100 ms, and
+//!   holds no lock between two attempts (`patience`). If the functions are up to date, starting a process changes
+//!   nothing.
+//! - Two releases can run side by side. Each has its own functions, and no table, trigger, view or default refers to
 //!   them.
-//! - The older of two releases leaves what it finds in `forebay`. What is there stays backward compatible: a function
-//!   whose parameters change stands beside the one before.
+//! - The older of two releases does not change the schema `forebay`. The newer release keeps that schema compatible
+//!   with the older one: if the parameters of a function change, a new function is added beside the old one.
 //!
 //! Not here: the schema itself (`migrations/`, `functions/`), which release this is (`release`).
 
@@ -31,12 +33,12 @@ use crate::sql::sql;
 use patience::Session;
 use step::{HISTORY, History, Kind, digest};
 
-/// The schema of what exists once: tables, trigger functions, and the functions that other programs call.
+/// The shared schema: tables, trigger functions, and the functions that other programs call.
 pub const SCHEMA: &str = "forebay";
 
-/// The functions of the schema, in the order in which they are applied.
+/// The functions of the shared schema, in the order in which they are applied.
 pub const SHARED: [(&str, &str); 9] = [
-    // First: the others use its names.
+    // First, because the other functions use these names.
     ("names", include_str!("../functions/shared/names.sql")),
     ("backlog", include_str!("../functions/shared/backlog.sql")),
     ("unblock", include_str!("../functions/shared/unblock.sql")),
@@ -45,45 +47,50 @@ pub const SHARED: [(&str, &str); 9] = [
     ("event", include_str!("../functions/shared/event.sql")),
     ("job", include_str!("../functions/shared/job.sql")),
     ("triggers", include_str!("../functions/shared/triggers.sql")),
-    // Last, and with the others in one commit: nobody may call them in between who may not afterwards.
+    // Last, and in the same commit as the functions: otherwise a role without the right could call a function in
+    // between.
     ("rights", include_str!("../functions/shared/rights.sql")),
 ];
 
 /// The functions of this release, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 20] = [
+pub const FUNCTIONS: [(&str, &str); 24] = [
     ("rerun", include_str!("../functions/rerun.sql")),
     ("append", include_str!("../functions/append.sql")),
-    ("work", include_str!("../functions/work.sql")),
+    ("jobs", include_str!("../functions/jobs.sql")),
+    ("job_workers", include_str!("../functions/job_workers.sql")),
+    ("job_recovery", include_str!("../functions/job_recovery.sql")),
+    ("job_rebuild", include_str!("../functions/job_rebuild.sql")),
     ("retire", include_str!("../functions/retire.sql")),
     ("webhook", include_str!("../functions/webhook.sql")),
-    ("ask", include_str!("../functions/ask.sql")),
+    ("request", include_str!("../functions/request.sql")),
+    ("wait", include_str!("../functions/wait.sql")),
     ("candidate", include_str!("../functions/candidate.sql")),
     ("task", include_str!("../functions/task.sql")),
     ("claim", include_str!("../functions/claim.sql")),
     ("begin", include_str!("../functions/begin.sql")),
     ("complete", include_str!("../functions/complete.sql")),
     ("record", include_str!("../functions/record.sql")),
-    ("gather", include_str!("../functions/gather.sql")),
+    ("collect", include_str!("../functions/collect.sql")),
     ("child", include_str!("../functions/child.sql")),
     ("node", include_str!("../functions/node.sql")),
-    ("beat", include_str!("../functions/beat.sql")),
+    ("heartbeat", include_str!("../functions/heartbeat.sql")),
     ("lists", include_str!("../functions/lists.sql")),
     ("sample", include_str!("../functions/sample.sql")),
     ("release", include_str!("../functions/release.sql")),
-    // Last: it speaks of all the others.
+    // Last, because it sets the rights on all other functions.
     ("rights", include_str!("../functions/rights.sql")),
 ];
 
-/// How often a process that restores its functions asks for the lock.
+/// How often a process tries to get the lock in order to restore its functions.
 const RESTORE_EVERY: Duration = Duration::from_millis(100);
 
-/// Serialises migrations over all processes of one database.
+/// Serializes migrations across all processes of a database.
 const LOCK: &str = "hashtextextended('forebay.migrate', 0)";
 
-/// What a migration did.
+/// The result of a migration.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The migrations that were new, by name.
+    /// The names of the migrations that were applied.
     pub applied: Vec<String>,
 }
 
@@ -94,35 +101,32 @@ pub enum MigrateError {
     Store(#[from] Error),
     #[error("PostgreSQL {found} is too old: Forebay needs 15 or later")]
     TooOld { found: String },
-    #[error(
-        "the database was migrated by another build, whose {0} differs from this one's: use the build that migrated \
-         it, or a database of this one's own"
-    )]
+    #[error("another build migrated the database, and its {0} differs: use that build, or another database")]
     Diverged(String),
     #[error("the database is not migrated to this build, and database.migrate is false: run `forebay migrate` first")]
     Behind,
     #[error(
-        "the table shedlock was made by another program with a layout that cannot be shared; it is left as it is.\n\
+        "the table shedlock has a layout that Forebay cannot share; another program created it. Nothing was changed.\n\
          It has\n{found}\nand must be: name varchar(64) primary key, lock_until timestamp, locked_at timestamp, \
          locked_by varchar(255), all not null and nothing else"
     )]
     Shedlock { found: String },
     #[error(
-        "the database was made by a build from before the first release, whose tables cannot be carried over: \
-         it is left as it is. Create another database, and name it in database.url"
+        "the database was created by a build from before the first release, and its tables cannot be migrated. \
+         Nothing was changed. Create another database and set database.url to it"
     )]
     BeforeRelease,
     #[error(
         "{found} in the schema public, made by another program or by another installation of Forebay: two cannot share \
-         them. Everything is left as it is. Create another database, and name it in database.url"
+         them. Nothing was changed. Create another database and set database.url to it"
     )]
     Taken { found: String },
     #[error(
-        "a newer release has raised the database's protocol to {theirs}, and this one claims by protocol {ours}: its \
-         claims would be refused, so it does not start. Everything is left as it is. Start the newer release instead"
+        "the database uses claim protocol {theirs}, set by a newer release; this release uses protocol {ours} and \
+         cannot claim. It does not start, and nothing was changed. Start the newer release instead"
     )]
     Protocol { ours: i32, theirs: i32 },
-    #[error("the migration {name} failed")]
+    #[error("migration {name} failed")]
     Failed {
         name: String,
         #[source]
@@ -130,17 +134,17 @@ pub enum MigrateError {
     },
 }
 
-/// Migrates the database at `target`. Functions that are in place already are not touched.
+/// Migrates the database at `target`. Functions that are up to date are not changed.
 pub async fn migrate(target: &Target) -> Result<Report, MigrateError> {
     run(target, Functions::IfChanged).await
 }
 
-/// The same, and puts every function in place again, whatever somebody did to them.
+/// Migrates, and replaces every function even if it is up to date, in case somebody changed a function.
 pub async fn migrate_again(target: &Target) -> Result<Report, MigrateError> {
     run(target, Functions::Always).await
 }
 
-/// When functions are put in place.
+/// When functions are replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Functions {
     IfChanged,
@@ -152,7 +156,7 @@ async fn run(target: &Target, functions: Functions) -> Result<Report, MigrateErr
     check_version(&session.client).await?;
     session.lock(LOCK).await?;
     let done = apply(&session, functions).await;
-    // The lock goes with the session; unlocking early only lets the others go on sooner.
+    // The lock would be released when the session ends; unlocking now lets other processes continue sooner.
     drop(session.client.execute(&format!("SELECT pg_advisory_unlock({LOCK})"), &[]).await);
     done
 }
@@ -171,8 +175,8 @@ async fn check_version(client: &Client) -> Result<(), MigrateError> {
     Ok(())
 }
 
-/// Was the database made by the migrations from before the first release? They are known by the name of their history,
-/// and of its first line where a product may have one too.
+/// Was the database created by the migrations from before the first release? They are recognized by the name of their
+/// history table. Another product may use that name, so the table's first row is checked too.
 async fn is_before_release(client: &Client) -> Result<bool, MigrateError> {
     let there = "SELECT to_regclass('forebay.refinery_schema_history') IS NOT NULL, \
                         to_regclass('public.refinery_schema_history') IS NOT NULL";
@@ -184,20 +188,25 @@ async fn is_before_release(client: &Client) -> Result<bool, MigrateError> {
     Ok(client.query_one(ours, &[]).await.map_err(Error::from)?.get(0))
 }
 
-/// Is the database one that this build can work with? For those who migrate apart from serving.
+/// Can this build work with the database? For installations that migrate in a separate step.
 pub async fn check(target: &Target) -> Result<(), MigrateError> {
     let client = target.connect().await?;
     check_version(&client).await?;
     let history = History::read(&client).await?;
-    match history.pending().is_empty() {
-        _ if history.is_empty() && is_before_release(&client).await? => Err(MigrateError::BeforeRelease),
-        true if InPlace::read(&client, &history).await?.own.is_empty() => Err(MigrateError::Behind),
+    if history.is_empty() && is_before_release(&client).await? {
+        return Err(MigrateError::BeforeRelease);
+    }
+    let in_place = InPlace::read(&client, &history).await?;
+    if !is_of_newer_release(&history, &in_place) {
+        refuse_diverged(&history)?;
+    }
+    match history.pending().is_empty() && !in_place.own.is_empty() {
         true => refuse_newer_protocol(&client).await,
         false => Err(MigrateError::Behind),
     }
 }
 
-/// Makes a schema unless it is there: its owner may have made it, for a role that may not.
+/// Creates a schema unless it exists. The database's owner may have created it for a role that may not create schemas.
 async fn make_schema(client: &Client, schema: &str) -> Result<bool, Error> {
     let there = "SELECT to_regnamespace($1) IS NOT NULL";
     if client.query_one(there, &[&schema]).await?.get::<_, bool>(0) {
@@ -209,8 +218,8 @@ async fn make_schema(client: &Client, schema: &str) -> Result<bool, Error> {
 
 async fn apply(session: &Session, functions: Functions) -> Result<Report, MigrateError> {
     let client = &session.client;
-    // Before anything is changed: a table that cannot be shared is somebody's decision.
-    if let Some(found) = lease::misfit(client).await? {
+    // Checked before any change, because the operator has to decide what to do about a table that cannot be shared.
+    if let Some(found) = lease::layout_difference(client).await? {
         return Err(MigrateError::Shedlock { found });
     }
     let history = History::read(client).await?;
@@ -224,14 +233,12 @@ async fn apply(session: &Session, functions: Functions) -> Result<Report, Migrat
     }
     // Two releases run side by side during an upgrade.
     let in_place = InPlace::read(client, &history).await?;
-    if history.is_newer() || in_place.newest > release::number() {
-        tracing::info!("The database was migrated by a newer release; this one leaves it as it is");
+    if is_of_newer_release(&history, &in_place) {
+        tracing::info!("Database was migrated by a newer release; this release does not change it");
         make_release(session, &in_place, functions).await?;
         return Ok(Report { applied: Vec::new() });
     }
-    if let Some(migration) = history.diverged() {
-        return Err(MigrateError::Diverged(migration.to_string()));
-    }
+    refuse_diverged(&history)?;
     let applied = apply_migrations(session, &history).await?;
     let (shared, number) = (shared(), release::number());
     let digest = digest(&shared);
@@ -240,21 +247,31 @@ async fn apply(session: &Session, functions: Functions) -> Result<Report, Migrat
     }
     make_release(session, &in_place, functions).await?;
     if (in_place.newest, &in_place.shared) != (number, &digest) {
-        client.execute(sql!("release/note_shared"), &[&number, &digest]).await.map_err(Error::from)?;
+        client.execute(sql!("release/record_shared"), &[&number, &digest]).await.map_err(Error::from)?;
     }
     Ok(Report { applied })
 }
 
-/// Refuses a database in which something else has the names that other programs know ours by.
+fn is_of_newer_release(history: &History, in_place: &InPlace) -> bool {
+    history.is_newer() || in_place.newest > release::number()
+}
+
+/// Refuses a database to which a migration with another text was applied.
+fn refuse_diverged(history: &History) -> Result<(), MigrateError> {
+    history.diverged().map_or(Ok(()), |migration| Err(MigrateError::Diverged(migration.to_string())))
+}
+
+/// Refuses a database in which other objects have the public names of our tables.
 async fn refuse_to_share(client: &Client) -> Result<(), MigrateError> {
-    let found: Option<String> = client.query_one(sql!("release/taken_names"), &[]).await.map_err(Error::from)?.get(0);
+    let found: Option<String> =
+        client.query_one(sql!("release/occupied_names"), &[]).await.map_err(Error::from)?.get(0);
     found.map_or(Ok(()), |found| Err(MigrateError::Taken { found }))
 }
 
-/// Refuses a database whose claims go by rules that this release does not know.
+/// Refuses a database whose claim protocol this release does not know.
 async fn refuse_newer_protocol(client: &Client) -> Result<(), MigrateError> {
     let theirs = client.query_one(sql!("release/protocol"), &[]).await.map_err(Error::from)?.get(0);
-    match release::compared(release::protocol(), theirs) {
+    match release::compare_protocols(release::protocol(), theirs) {
         Protocol::Behind { ours, theirs } => Err(MigrateError::Protocol { ours, theirs }),
         Protocol::Same | Protocol::Ahead { .. } => Ok(()),
     }
@@ -281,7 +298,7 @@ async fn apply_migrations(session: &Session, history: &History) -> Result<Vec<St
                     for statement in statements {
                         session.online(&name, &statement).await?;
                     }
-                    session.client.batch_execute(&migration.noted()).await?;
+                    session.client.batch_execute(&migration.history_insert()).await?;
                 }
             }
             Ok(())
@@ -292,12 +309,12 @@ async fn apply_migrations(session: &Session, history: &History) -> Result<Vec<St
     Ok(applied)
 }
 
-/// Which functions are in place.
+/// Which functions the database has.
 #[derive(Default)]
 struct InPlace {
-    /// The newest release that has any.
+    /// The newest release that has functions.
     newest: i32,
-    /// The digest of the functions that exist once, and of this release's own.
+    /// The digests of the shared functions, and of this release's own functions.
     shared: String,
     own: String,
 }
@@ -308,13 +325,13 @@ impl InPlace {
             return Ok(InPlace::default());
         }
         let row =
-            client.query_one(sql!("release/in_place"), &[&release::number(), &release::text(release::SCHEMA)]).await?;
+            client.query_one(sql!("release/installed"), &[&release::number(), &release::text(release::SCHEMA)]).await?;
         Ok(InPlace { newest: row.try_get(0)?, shared: row.try_get(1)?, own: row.try_get(2)? })
     }
 }
 
-/// Puts the functions of this release in place again, for a process whose release was taken for unused.
-pub(crate) async fn restore(client: &Client) -> Result<(), Error> {
+/// Restores the functions of this release, for a process that was silent until they were dropped as unused.
+pub(crate) async fn restore_functions(client: &Client) -> Result<(), Error> {
     let ask = format!("SELECT pg_try_advisory_lock({LOCK})");
     while !client.query_one(&ask, &[]).await?.try_get::<_, bool>(0)? {
         tokio::time::sleep(RESTORE_EVERY).await;
@@ -326,15 +343,15 @@ pub(crate) async fn restore(client: &Client) -> Result<(), Error> {
     };
     let restored = restored.await;
     if restored.is_err() {
-        // The transaction that failed is still open.
+        // The failed transaction is still open.
         drop(client.batch_execute("ROLLBACK").await);
     }
-    // The lock goes with the session, should this fail.
+    // If this fails, the lock is released when the session ends.
     drop(client.execute(&format!("SELECT pg_advisory_unlock({LOCK})"), &[]).await);
     restored
 }
 
-/// Puts the functions of this release in place, unless they are.
+/// Creates the functions of this release, unless they are up to date.
 async fn make_release(session: &Session, in_place: &InPlace, functions: Functions) -> Result<(), Error> {
     let own = texts(&FUNCTIONS);
     if functions == Functions::IfChanged && in_place.own == digest(&own) {
@@ -346,16 +363,16 @@ async fn make_release(session: &Session, in_place: &InPlace, functions: Function
 }
 
 async fn note(client: &Client) -> Result<(), Error> {
-    client.execute(sql!("release/note"), &[&release::number(), &digest(&texts(&FUNCTIONS))]).await?;
+    client.execute(sql!("release/record"), &[&release::number(), &digest(&texts(&FUNCTIONS))]).await?;
     Ok(())
 }
 
-/// The texts of functions, one after the other.
+/// The text of these functions, one after the other.
 fn texts(functions: &[(&str, &'static str)]) -> String {
     functions.iter().map(|(_, text)| format!("{}\n", release::text(text))).collect()
 }
 
-/// The functions that exist once.
+/// The text of the shared functions.
 fn shared() -> String {
     #[cfg(feature = "test-release")]
     if release::is_next() {

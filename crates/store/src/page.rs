@@ -1,8 +1,8 @@
-//! Pages bounded in bytes: rows are read a few at a time, and no more are read once a page is large.
+//! Pages with a bounded size in bytes: rows are fetched a few at a time, until the page is large enough.
 //!
 //! Invariants
-//! - A page has at least one row if there is one, and ends with the row that makes it larger than its bound.
-//! - What is not shown is not read: the database stops there, however many rows were asked for.
+//! - A page has at least one row if any row matches, and ends with the row that exceeds the bound.
+//! - Fetching stops there: at most a few rows beyond the page are read, whatever limit was requested.
 //!
 //! Not here: how many rows a page may have, and cursors (`server::http::page`).
 
@@ -11,21 +11,21 @@ use tokio_postgres::types::{FromSql, Type};
 
 use crate::{Error, Params, Store};
 
-/// About the most bytes of one page.
-pub const MOST_BYTES: usize = 1024 * 1024;
-/// Rows that are read at once.
+/// About the maximum size of one page.
+pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
+/// How many rows are fetched at once.
 const STEP: i32 = 8;
 
 /// The rows of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paged<T> {
     pub rows: Vec<T>,
-    /// It was cut: there are more rows, though fewer than were asked for are here.
+    /// The page ended because of its size. More rows may follow, although it has fewer rows than requested.
     pub cut: bool,
 }
 
 impl Store {
-    /// The rows of a list, cut where the page becomes large.
+    /// Fetches the rows of a list until the page is large enough.
     pub(crate) async fn paged<T>(
         &self,
         sql: &'static str,
@@ -41,27 +41,27 @@ impl Store {
             let found = transaction.query_portal(&portal, STEP).await?;
             over = found.len() < usize::try_from(STEP).unwrap_or_default();
             for row in &found {
-                cut = bytes > MOST_BYTES;
+                cut = bytes > MAX_PAGE_BYTES;
                 if cut {
                     break;
                 }
                 bytes += size(row)?;
                 rows.push(read(row)?);
             }
-            // Whether there are more is not asked: the next page may be empty.
-            cut |= bytes > MOST_BYTES && !over;
+            // Whether more rows exist is not checked: the next page may be empty.
+            cut |= bytes > MAX_PAGE_BYTES && !over;
         }
         transaction.commit().await?;
         Ok(Paged { rows, cut })
     }
 }
 
-/// How many bytes a row came in.
+/// The size of a row as received.
 fn size(row: &Row) -> Result<usize, Error> {
     (0..row.len()).map(|column| Ok(row.try_get::<_, Option<Size>>(column)?.map_or(0, |size| size.0))).sum()
 }
 
-/// How many bytes a value came in, whatever its type.
+/// The size of a value as received, whatever its type.
 struct Size(usize);
 
 impl<'a> FromSql<'a> for Size {

@@ -1,10 +1,10 @@
-//! Who is alive: a heartbeat row per process, and what each beat tells it.
+//! Processes: each has one row, which stores its heartbeat. A heartbeat returns what the process must learn.
 //!
 //! Invariants
-//! - A process's id is fresh at each start and after each lapse; it is never used again.
-//! - Only a process whose own heartbeats were steady may call another dead.
+//! - A process gets a new id at each start, and whenever it was declared dead. An id is never reused.
+//! - Only a process whose own heartbeats were steady may declare another dead.
 //!
-//! Not here: keeping the beat and drawing conclusions (`server::process::heartbeat`).
+//! Not here: when to send heartbeats and what to conclude (`server::process::heartbeat`).
 
 pub mod lease;
 
@@ -17,9 +17,9 @@ use uuid::Uuid;
 use crate::sql::sql;
 use crate::{Error, Store, migrate, release};
 
-/// How a process presents itself.
+/// What a process registers about itself.
 #[derive(Clone, Debug)]
-pub struct Registration {
+pub struct ProcessRegistration {
     pub id: ProcessId,
     pub host: String,
     pub pid: i32,
@@ -27,116 +27,118 @@ pub struct Registration {
     pub version: String,
 }
 
-/// What a heartbeat brought back.
+/// What a heartbeat returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct News {
-    /// The process was declared dead: it must stop its work and come back under a new id.
-    pub gone: bool,
-    /// The shards it looks after.
+pub struct HeartbeatReply {
+    /// The process was declared dead: it must stop its work and register again under a new id.
+    pub declared_dead: bool,
+    /// The shards that the process owns.
     pub shards: Vec<i16>,
-    /// Shards whose owner is full: it claims for them as well.
+    /// Shards whose owner has no room for new work: this process claims for them too.
     pub claim_shards: Vec<i16>,
-    /// Runs of dead processes that no process has had room for yet, in all shards.
+    /// How many runs of dead processes, in all shards, no process has had room for yet.
     pub waiting: usize,
-    /// Own runs that somebody wants to end.
+    /// Runs of this process whose cancellation was requested.
     pub cancel: Vec<ExecutionId>,
-    /// Own runs that something came for.
+    /// Runs of this process for which an answer or another change arrived.
     pub wake: Vec<ExecutionId>,
-    /// Other processes that are over, or have been silent too long.
+    /// Other processes that have ended, or have been silent for too long.
     pub dead: Vec<ProcessId>,
 }
 
-/// What a process says of itself with each heartbeat.
+/// What a process reports with each heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// It looks after a share of the shards.
+pub struct HeartbeatReport {
+    /// The process takes a share of the shards.
     pub dispatches: bool,
-    /// It has room for new work.
+    /// The process has room for new work.
     pub has_room: bool,
-    /// Runs of dead processes in its shards that it has no room for.
+    /// How many runs of dead processes the process found in its shards and has no room for.
     pub waiting: usize,
 }
 
-/// A process announces itself, on the connection that carries its heartbeat.
-pub async fn register(client: &Client, registration: &Registration) -> Result<(), Error> {
-    let Registration { id, host, pid, roles, version } = registration;
+/// Registers a process, on the connection that carries its heartbeat.
+pub async fn register(client: &Client, registration: &ProcessRegistration) -> Result<(), Error> {
+    let ProcessRegistration { id, host, pid, roles, version } = registration;
     client.execute(sql!("process/register"), &[&id.0, host, pid, roles, version, &release::number()]).await?;
     Ok(())
 }
 
-/// A process, or an id it gave up, is over.
+/// Marks a process id as ended: at shutdown, or because the process gave up this id.
 pub async fn end(client: &Client, process: ProcessId) -> Result<(), Error> {
     client.execute(sql!("process/end"), &[&process.0]).await?;
     Ok(())
 }
 
-/// One heartbeat.
-pub async fn beat(
+/// Sends one heartbeat.
+pub async fn heartbeat(
     client: &Client,
     process: ProcessId,
-    standing: Standing,
+    report: HeartbeatReport,
     shard_lease: Duration,
     dead_after: Duration,
-) -> Result<News, Error> {
-    let Standing { dispatches, has_room, waiting } = standing;
+) -> Result<HeartbeatReply, Error> {
+    let HeartbeatReport { dispatches, has_room, waiting } = report;
     let waiting = i32::try_from(waiting).unwrap_or(i32::MAX);
     let (lease, dead) = (shard_lease.as_secs_f64(), dead_after.as_secs_f64());
-    let told = client.query(sql!("process/beat"), &[&process.0, &dispatches, &has_room, &waiting, &lease, &dead]).await;
-    let rows = match told {
-        // It was silent for so long that nobody expected it any more, and its functions were dropped.
+    let answer =
+        client.query(sql!("process/heartbeat"), &[&process.0, &dispatches, &has_room, &waiting, &lease, &dead]).await;
+    let rows = match answer {
+        // The process was silent until the functions of its release were dropped as unused.
         Err(error) if release::is_missing(&error) => {
-            migrate::restore(client).await?;
-            return Ok(News { gone: true, ..News::default() });
+            migrate::restore_functions(client).await?;
+            return Ok(HeartbeatReply { declared_dead: true, ..HeartbeatReply::default() });
         }
-        told => told?,
+        answer => answer?,
     };
-    let mut news = News::default();
+    let mut reply = HeartbeatReply::default();
     for row in &rows {
         let id = || row.try_get::<_, Uuid>("id");
-        match row.try_get("what")? {
-            "gone" => news.gone = true,
-            "shard" => news.shards.push(row.try_get("shard")?),
-            "claim" => news.claim_shards.push(row.try_get("shard")?),
-            "waiting" => news.waiting = usize::try_from(row.try_get::<_, i64>("runs")?).unwrap_or(0),
-            "cancel" => news.cancel.push(ExecutionId(id()?)),
-            "wake" => news.wake.push(ExecutionId(id()?)),
-            "dead" => news.dead.push(ProcessId(id()?)),
-            other => return Err(Error::Corrupt(format!("a heartbeat answered {other}"))),
+        match row.try_get("kind")? {
+            "declared_dead" => reply.declared_dead = true,
+            "shard" => reply.shards.push(row.try_get("shard")?),
+            "claim" => reply.claim_shards.push(row.try_get("shard")?),
+            "waiting" => reply.waiting = usize::try_from(row.try_get::<_, i64>("runs")?).unwrap_or(0),
+            "cancel" => reply.cancel.push(ExecutionId(id()?)),
+            "wake" => reply.wake.push(ExecutionId(id()?)),
+            "dead" => reply.dead.push(ProcessId(id()?)),
+            other => return Err(Error::Corrupt(format!("a heartbeat returned the unknown row kind {other}"))),
         }
     }
-    Ok(news)
+    Ok(reply)
 }
 
 impl Store {
-    /// A process says goodbye.
+    /// Marks a process as ended, at shutdown.
     pub async fn end_process(&self, process: ProcessId) -> Result<(), Error> {
         self.execute(sql!("process/end"), &[&process.0]).await.map(drop)
     }
 
-    /// Declares the processes that were silent for so long dead.
+    /// Declares processes dead that were silent for longer than `after`.
     pub async fn end_silent(&self, after: Duration) -> Result<Vec<ProcessId>, Error> {
         let rows = self.query(sql!("process/end_silent"), &[&after.as_secs_f64()]).await?;
         rows.iter().map(|row| Ok(ProcessId(row.try_get(0)?))).collect()
     }
 
-    /// Declares every other process ended; for whoever alone can reach this database.
+    /// Declares every other process dead. Only a process that holds the lock of the data directory may call this: no
+    /// other process can use its database.
     pub async fn end_all_but(&self, process: ProcessId) -> Result<u64, Error> {
         self.execute(sql!("process/end_all_but"), &[&process.0]).await
     }
 
-    /// Forgets processes that ended long ago and hold nothing, and the functions of releases that nobody uses.
-    pub async fn forget_processes(&self, engine: &str) -> Result<u64, Error> {
+    /// Deletes processes that ended long ago and own nothing, and drops the functions of releases that no process uses.
+    pub async fn delete_old_processes(&self) -> Result<u64, Error> {
         match self.drop_unused_releases().await {
             Ok(dropped) => {
                 for number in dropped {
-                    tracing::info!(release = number, "Dropped the functions of a release that no process uses");
+                    tracing::info!(release = number, "Dropped the functions of an unused release");
                 }
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "Failed to drop the functions of releases that no process uses; retried later");
+                tracing::warn!(error, "Failed to drop the functions of unused releases; a later pass retries");
             }
         }
-        self.execute(sql!("process/forget"), &[&engine]).await
+        self.execute(sql!("process/delete_old"), &[]).await
     }
 }

@@ -1,4 +1,4 @@
-//! Reading tickets: where an item stands, and why.
+//! Reads queue items: the position of an item, and everything that may hold it back.
 //!
 //! Not here: moving items (`claim`), the reasons themselves (`kernel::queue::explain`).
 
@@ -21,9 +21,9 @@ use uuid::Uuid;
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
-/// A ticket as people read it, with all that bounds it.
+/// A queue item for display, with everything that limits it.
 #[derive(Clone, Debug)]
-pub struct Ticket {
+pub struct QueueItem {
     pub item: QueueItemId,
     pub workspace: WorkspaceId,
     pub definition: DefinitionId,
@@ -32,19 +32,19 @@ pub struct Ticket {
     pub claimed_at: Option<Timestamp>,
     pub dispatched_at: Option<Timestamp>,
     pub takeovers: i32,
-    /// What `explain` reads; whether it begun and the engine's state are the caller's to add.
+    /// The input of `explain`. The caller adds whether the execution has begun, and the state of the engine.
     pub facts: Facts,
 }
 
 impl Store {
-    /// One ticket, if it still exists.
-    pub async fn ticket(&self, item: QueueItemId) -> Result<Option<Ticket>, Error> {
+    /// One queue item, if it still exists.
+    pub async fn queue_item(&self, item: QueueItemId) -> Result<Option<QueueItem>, Error> {
         let rows = self.query(sql!("execution_queue/get"), &[&item.0]).await?;
-        rows.first().map(ticket).transpose()
+        rows.first().map(queue_item_of).transpose()
     }
 }
 
-fn ticket(row: &Row) -> Result<Ticket, Error> {
+fn queue_item_of(row: &Row) -> Result<QueueItem, Error> {
     let stage: i16 = row.try_get("stage")?;
     let attempts: i32 = row.try_get("attempt_count")?;
     let definition_status: Option<&str> = row.try_get("definition_status")?;
@@ -68,10 +68,10 @@ fn ticket(row: &Row) -> Result<Ticket, Error> {
         ahead: row.try_get("ahead")?,
         held_by: row.try_get::<_, Vec<Uuid>>("held_by")?.into_iter().map(ExecutionId).collect(),
         begun: false,
-        engine: EngineState::Takes,
+        engine: EngineState::Available,
         stuck: None,
     };
-    Ok(Ticket {
+    Ok(QueueItem {
         item: QueueItemId(row.try_get("id")?),
         workspace: WorkspaceId(row.try_get("workspace_id")?),
         definition: DefinitionId(row.try_get("workflow_definition_id")?),

@@ -1,14 +1,14 @@
-//! Deleting what ended long ago, one bounded slice at a time.
+//! Retention: deletes records that ended long ago, one bounded slice at a time.
 //!
 //! Invariants
-//! - Only what has ended goes; never a root with a descendant that is open, nor an execution while its idempotency key
-//!   must be remembered.
-//! - A slice is one commit, bounded by the rows it looks at and by the rows it deletes. A crash between two slices
-//!   leaves nothing that a later walk does not find.
-//! - A walk goes on where its last slice ended: what is kept in front is passed once a walk, not once a slice.
-//! - The queue's own rows go only as dead letters.
+//! - Only ended records are deleted. A root with an open descendant is kept, and so is an execution while its
+//!   idempotency key must be remembered.
+//! - A slice is one commit, bounded by the rows it reads and the rows it deletes. After a crash between two slices, a
+//!   later walk continues.
+//! - A walk continues where its last slice ended. So records that are kept are read once per walk, not once per slice.
+//! - Of the queue items, only dead letters are deleted.
 //!
-//! Not here: when, and how old is old (`server::retention`).
+//! Not here: when it runs, and the ages (`server::retention`).
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use crate::{Error, Store};
 
 /// An idempotency key is remembered for at least this long.
 pub const KEYS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Rows that one slice of executions deletes beside the executions themselves, for each that it may look at.
+/// A slice may delete this many rows of other tables for each execution that it may read.
 const ROWS_EACH: i32 = 10;
 
-/// A kind of record with an age of its own.
+/// A kind of record with its own retention age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
     Executions,
@@ -51,11 +51,11 @@ impl Section {
 
 /// Where the next slice of a walk begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cursor(Place);
+pub struct Cursor(SlicePosition);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
-    /// At the oldest: what is deleted leaves the front to the next.
+enum SlicePosition {
+    /// At the oldest record. After a slice, the oldest record is a later one.
     Oldest,
     Id(Uuid),
     Number(i64),
@@ -70,20 +70,20 @@ enum Place {
 const COMPLETED: &str = "completed";
 const FAILED: &str = "failed";
 
-/// What one slice did.
+/// The result of one slice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slice {
     /// Records of the section that were deleted.
     pub retired: u64,
-    /// Where to go on; none: the walk is over.
+    /// Where to continue; None: the walk is complete.
     pub next: Option<Cursor>,
 }
 
 const OVER: Slice = Slice { retired: 0, next: None };
 
 impl Store {
-    /// Deletes what ended longer ago than `age` among the next `most` records of a section. A cursor of another section
-    /// counts as none.
+    /// Deletes records that ended longer ago than `age` among the next `most` records of a section. A cursor of another
+    /// section is ignored.
     pub async fn retire(
         &self,
         section: Section,
@@ -93,16 +93,18 @@ impl Store {
     ) -> Result<Slice, Error> {
         let age = age.as_secs_f64();
         match (section, from.map(|cursor| cursor.0)) {
-            (Section::Executions, Some(Place::Id(from))) => self.retire_executions(age, from, most).await,
+            (Section::Executions, Some(SlicePosition::Id(from))) => self.retire_executions(age, from, most).await,
             (Section::Executions, _) => self.retire_executions(age, Uuid::nil(), most).await,
-            (Section::Jobs, Some(Place::Job { status, from })) => self.retire_jobs(age, status, from, most).await,
+            (Section::Jobs, Some(SlicePosition::Job { status, from })) => {
+                self.retire_jobs(age, status, from, most).await
+            }
             (Section::Jobs, _) => self.retire_jobs(age, COMPLETED, None, most).await,
-            (Section::Deliveries, Some(Place::Delivery(at, id))) => {
+            (Section::Deliveries, Some(SlicePosition::Delivery(at, id))) => {
                 self.retire_deliveries(age, Some((at, id)), most).await
             }
             (Section::Deliveries, _) => self.retire_deliveries(age, None, most).await,
             (Section::Schedules, _) => self.retire_schedules(age, most).await,
-            (Section::Activity, Some(Place::Number(from))) => self.retire_activity(age, from, most).await,
+            (Section::Activity, Some(SlicePosition::Number(from))) => self.retire_activity(age, from, most).await,
             (Section::Activity, _) => self.retire_activity(age, i64::MIN, most).await,
         }
     }
@@ -111,7 +113,7 @@ impl Store {
         let (keys, rows) = (KEYS_KEPT.as_secs_f64(), most.saturating_mul(ROWS_EACH));
         let row = self.one(sql!("workflow_execution/retire"), &[&age, &keys, &from, &most, &rows]).await?;
         let next: Option<Uuid> = row.try_get("next")?;
-        Ok(Slice { retired: retired(&row)?, next: next.map(|id| Cursor(Place::Id(id))) })
+        Ok(Slice { retired: retired(&row)?, next: next.map(|id| Cursor(SlicePosition::Id(id))) })
     }
 
     async fn retire_jobs(
@@ -124,30 +126,30 @@ impl Store {
         let (at, id) = (from.map(|from| from.0), from.map_or(Uuid::nil(), |from| from.1));
         let rows = self.query(sql!("workflow_queue_projection/retire"), &[&age, &status, &at, &id, &most]).await?;
         let Some(row) = rows.first() else {
-            let next = (status == COMPLETED).then_some(Cursor(Place::Job { status: FAILED, from: None }));
+            let next = (status == COMPLETED).then_some(Cursor(SlicePosition::Job { status: FAILED, from: None }));
             return Ok(Slice { next, ..OVER });
         };
         let from = Some((row.try_get("at")?, row.try_get("id")?));
-        Ok(Slice { retired: retired(row)?, next: Some(Cursor(Place::Job { status, from })) })
+        Ok(Slice { retired: retired(row)?, next: Some(Cursor(SlicePosition::Job { status, from })) })
     }
 
     async fn retire_deliveries(&self, age: f64, from: Option<(Timestamp, Uuid)>, most: i32) -> Result<Slice, Error> {
         let (at, id) = (from.map(|from| from.0), from.map_or(Uuid::nil(), |from| from.1));
         let rows = self.query(sql!("webhook_delivery/retire"), &[&age, &i64::from(most), &at, &id]).await?;
         let Some(row) = rows.first() else { return Ok(OVER) };
-        let next = Place::Delivery(row.try_get("at")?, row.try_get("id")?);
+        let next = SlicePosition::Delivery(row.try_get("at")?, row.try_get("id")?);
         Ok(Slice { retired: retired(row)?, next: Some(Cursor(next)) })
     }
 
     async fn retire_schedules(&self, age: f64, most: i32) -> Result<Slice, Error> {
         let retired = self.execute(sql!("schedule/retire"), &[&age, &i64::from(most)]).await?;
-        Ok(Slice { retired, next: (retired > 0).then_some(Cursor(Place::Oldest)) })
+        Ok(Slice { retired, next: (retired > 0).then_some(Cursor(SlicePosition::Oldest)) })
     }
 
     async fn retire_activity(&self, age: f64, from: i64, most: i32) -> Result<Slice, Error> {
         let rows = self.query(sql!("activity/retire"), &[&age, &i64::from(most), &from]).await?;
         let Some(row) = rows.first() else { return Ok(OVER) };
-        Ok(Slice { retired: retired(row)?, next: Some(Cursor(Place::Number(row.try_get("id")?))) })
+        Ok(Slice { retired: retired(row)?, next: Some(Cursor(SlicePosition::Number(row.try_get("id")?))) })
     }
 }
 

@@ -1,19 +1,20 @@
-//! Runs in flight: begun, recorded, ended, taken up again.
+//! Runs in flight: begin, record, end, resume.
 //!
 //! Invariants
-//! - Every fact is fenced: it is stored only while this process owns the run under that epoch.
-//! - Two ways to end, `complete` and `record` with an end; what follows an end is one function for both.
-//! - A successor reads node rows in a statement after its own ownership update.
+//! - Every fact is fenced: it is stored only while this process owns the run with the same epoch.
+//! - There are two ways to end a run: `complete`, and `record` with an end. Both call the same SQL function for
+//!   everything that follows.
+//! - A new owner reads the node rows in a later statement than the one that made it the owner.
 //!
-//! Not here: runs that change hands (`adopt`), what to do next (`kernel::run`), performing nodes (`engine`).
+//! Not here: changes of owner (`adopt`), what to do next (`kernel::run`), performing nodes (`engine`).
 
 pub mod adopt;
 pub mod attempt;
 pub mod child;
 pub mod handed_over;
 pub mod iteration;
+mod stored_node;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kernel::execution;
@@ -27,23 +28,26 @@ use uuid::Uuid;
 use crate::json::Json;
 use crate::queue::claim::{Begun, begun, millis, trace};
 use crate::sql::sql;
-use crate::{Error, Params, Store, parsed};
+use crate::{Error, Params, Store};
 
-/// One thing that happened to a node.
+pub use stored_node::StoredNode;
+pub(crate) use stored_node::stored_node;
+
+/// A change of a node's status, to be stored.
 #[derive(Clone, Debug)]
 pub struct NodeFact {
     pub node: NodeKey,
     pub iteration: i32,
     pub status: node::Status,
     pub attempt: u32,
-    /// When it goes on by itself: the end of a delay, the next attempt.
+    /// When the node continues by itself: at the end of a delay, or at the next attempt.
     pub next_in: Option<Duration>,
     pub label: Option<Label>,
     pub input: Option<Value>,
     pub output: Option<Value>,
     pub error: Option<Failure>,
-    /// It may be performed at most once: whoever ends its execution while it is RUNNING cannot know whether it took
-    /// effect.
+    /// The node may be performed at most once. If its execution ends while the node is RUNNING, nobody knows whether
+    /// the node took effect.
     pub once: bool,
 }
 
@@ -55,40 +59,40 @@ pub struct End {
     pub error: Option<Failure>,
 }
 
-/// What one run did since it last said.
+/// What one run did since its last record.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub execution: ExecutionId,
-    /// Whose owner runs it: itself, or the root whose tree it is in.
+    /// The execution whose owner runs this one: itself, or the root of its tree.
     pub holder: ExecutionId,
-    /// The holder's.
+    /// The holder's epoch.
     pub epoch: i64,
-    /// In the order in which they happened, at most one a node and iteration.
+    /// In the order in which they happened; at most one per node and iteration.
     pub facts: Vec<NodeFact>,
     pub end: Option<End>,
-    /// The run, with all its tree, needs no process for so long, unless something comes for it.
+    /// The run and its whole tree need no process for this long, unless an answer or another change arrives for them.
     pub park: Option<Duration>,
 }
 
 impl Record {
-    /// A record of this execution, under the hold of its tree's root, that says nothing yet.
-    pub fn new(execution: ExecutionId, root: attempt::Hold) -> Record {
+    /// An empty record of this execution, held by its tree's root.
+    pub fn new(execution: ExecutionId, root: attempt::Ownership) -> Record {
         let (holder, epoch) = (root.execution, root.epoch);
         Record { execution, holder, epoch, facts: Vec::new(), end: None, park: None }
     }
 }
 
-/// What became of a record.
+/// The result of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// This process still owned the run; if not, nothing was stored.
+    /// This process still owned the run. If false, nothing was stored.
     pub held: bool,
     pub ended: bool,
-    /// The workspace that has a slot more now.
+    /// The workspace in which a slot became free.
     pub freed: Option<WorkspaceId>,
 }
 
-/// An execution that somebody ends.
+/// An execution to end.
 #[derive(Clone, Debug)]
 pub struct Ending {
     pub execution: ExecutionId,
@@ -97,56 +101,44 @@ pub struct Ending {
     pub end: End,
 }
 
-/// What became of an ending.
+/// The result of ending an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndResult {
     pub execution: ExecutionId,
-    /// This call ended it; otherwise it had ended before and its outcome stands.
+    /// This call ended the execution. False: it had ended before, and its outcome is unchanged.
     pub applied: bool,
-    /// It still had a ticket.
-    pub ticket: bool,
+    /// The execution still had a queue item, which this call removed or failed.
+    pub had_queue_item: bool,
     pub workspace: WorkspaceId,
     pub freed: bool,
 }
 
-/// What `begin` answered for one run.
+/// The result of `begin` for one run.
 #[derive(Clone, Debug)]
-pub enum BeginAnswer {
+pub enum BeginOutcome {
     Granted(Box<Begun>),
     Ended,
     NotYet,
-    Gone,
+    Missing,
 }
 
-/// A stored node of a run.
+/// A run that this process owns, and whether it has to be canceled or ended.
 #[derive(Clone, Debug)]
-pub struct StoredNode {
-    pub node: NodeKey,
-    pub status: node::Status,
-    pub attempt: u32,
-    pub label: Option<Label>,
-    pub output: Option<Value>,
-    pub error: Option<Failure>,
-    pub next_in: Option<Duration>,
-}
-
-/// A run that its owner may go on with, and whether it should.
-#[derive(Clone, Debug)]
-pub struct Owned {
+pub struct OwnedRun {
     pub begun: Begun,
     pub canceling: bool,
-    /// It is to be ended, not gone on with.
+    /// It has to be ended, not continued.
     pub terminating: bool,
 }
 
-/// A run to go on with: what it is, and the nodes it left.
+/// A run to continue: its data and its stored nodes.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedRun {
     pub begun: Begun,
     pub canceling: bool,
-    /// It is to be ended, not gone on with.
+    /// It has to be ended, not continued.
     pub terminating: bool,
-    /// Its nodes, or why they cannot be read: one run's trouble is its own.
+    /// The run's nodes, or why they cannot be read. An unreadable run does not affect other runs.
     pub nodes: Result<Vec<StoredNode>, Error>,
 }
 
@@ -157,21 +149,21 @@ impl Store {
         runs: &[ExecutionId],
         engine: &str,
         process: ProcessId,
-    ) -> Result<Vec<(ExecutionId, BeginAnswer)>, Error> {
-        self.begin_at(runs, engine, None, process).await
+    ) -> Result<Vec<(ExecutionId, BeginOutcome)>, Error> {
+        self.begin_on_engine(runs, engine, None, process).await
     }
 
-    /// The same for an engine that is not this process: `place` says where its runs live, and the
-    /// owner is the engine's run itself, so that whoever performs it may ask again.
-    pub async fn begin_at(
+    /// May these runs perform nodes, on an engine outside this process? `location` says where the runs live. The owner
+    /// is the engine's own run, so every worker of that run may repeat the call.
+    pub async fn begin_on_engine(
         &self,
         runs: &[ExecutionId],
         engine: &str,
-        place: Option<&str>,
+        location: Option<&str>,
         owner: ProcessId,
-    ) -> Result<Vec<(ExecutionId, BeginAnswer)>, Error> {
+    ) -> Result<Vec<(ExecutionId, BeginOutcome)>, Error> {
         let ids = uuids(runs);
-        let params: Params<'_> = &[&ids, &engine, &place, &owner.0, &kernel::SEMANTICS];
+        let params: Params<'_> = &[&ids, &engine, &location, &owner.0, &kernel::SEMANTICS];
         let rows = self.query(sql!("workflow_execution/begin"), params).await?;
         let answer = |row: &Row| {
             let execution = ExecutionId(row.try_get("execution")?);
@@ -179,26 +171,32 @@ impl Store {
                 "granted" => {
                     let workspace = WorkspaceId(row.try_get("workspace")?);
                     let definition = DefinitionId(row.try_get("definition")?);
-                    BeginAnswer::Granted(Box::new(begun(row, execution, workspace, definition, row.try_get("epoch")?)?))
+                    BeginOutcome::Granted(Box::new(begun(
+                        row,
+                        execution,
+                        workspace,
+                        definition,
+                        row.try_get("epoch")?,
+                    )?))
                 }
-                "ended" => BeginAnswer::Ended,
-                "not_yet" => BeginAnswer::NotYet,
-                _ => BeginAnswer::Gone,
+                "ended" => BeginOutcome::Ended,
+                "not_yet" => BeginOutcome::NotYet,
+                _ => BeginOutcome::Missing,
             };
             Ok((execution, answer))
         };
         rows.iter().map(answer).collect()
     }
 
-    /// Stores what runs of this process did, all in one commit. Answers are in the order of the records.
+    /// Stores what runs of this process did, all in one commit. Results are in the order of the records.
     pub async fn record(&self, process: ProcessId, records: &[Record], actor: &str) -> Result<Vec<Recorded>, Error> {
         let (runs, holders): (Vec<_>, Vec<_>) = records.iter().map(|it| (it.execution.0, it.holder.0)).unzip();
         let epochs: Vec<i64> = records.iter().map(|record| record.epoch).collect();
         let park: Vec<Option<i64>> = records.iter().map(|record| record.park.map(whole_ms)).collect();
-        // Whose a fact is, by its place among the records: the same execution may be there twice.
-        let placed = || (1i32..).zip(records);
+        // A fact names its record by position, because the same execution may occur twice.
+        let numbered = || (1i32..).zip(records);
         let facts: Vec<(i32, &NodeFact)> =
-            placed().flat_map(|(at, record)| record.facts.iter().map(move |fact| (at, fact))).collect();
+            numbered().flat_map(|(at, record)| record.facts.iter().map(move |fact| (at, fact))).collect();
         let ids: Vec<i32> = facts.iter().map(|(at, _)| *at).collect();
         let nodes: Vec<&str> = facts.iter().map(|(_, fact)| fact.node.as_str()).collect();
         let iterations: Vec<i32> = facts.iter().map(|(_, fact)| fact.iteration).collect();
@@ -209,14 +207,14 @@ impl Store {
         let labels: Vec<Option<&str>> = facts.iter().map(|(_, fact)| fact.label.as_ref().map(Label::as_str)).collect();
         let inputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.input.as_ref()).collect();
         let outputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.output.as_ref()).collect();
-        let errors: Vec<Option<Value>> = facts.iter().map(|(_, fact)| fact.error.as_ref().map(json)).collect();
+        let errors: Vec<Option<Value>> = facts.iter().map(|(_, fact)| fact.error.as_ref().map(failure_json)).collect();
         let once: Vec<bool> = facts.iter().map(|(_, fact)| fact.once).collect();
-        let ends: Vec<(i32, &End)> = placed().filter_map(|(at, record)| Some((at, record.end.as_ref()?))).collect();
+        let ends: Vec<(i32, &End)> = numbered().filter_map(|(at, record)| Some((at, record.end.as_ref()?))).collect();
         let end_ids: Vec<i32> = ends.iter().map(|(at, _)| *at).collect();
         let end_settled: Vec<i32> = records.iter().filter(|record| record.end.is_some()).map(settled).collect();
         let outcomes: Vec<&str> = ends.iter().map(|(_, end)| end.outcome.name()).collect();
         let end_outputs: Vec<Option<&Value>> = ends.iter().map(|(_, end)| end.output.as_ref()).collect();
-        let end_errors: Vec<Option<Value>> = ends.iter().map(|(_, end)| end.error.as_ref().map(json)).collect();
+        let end_errors: Vec<Option<Value>> = ends.iter().map(|(_, end)| end.error.as_ref().map(failure_json)).collect();
         let rows = self
             .query(
                 sql!("workflow_execution/record"),
@@ -247,80 +245,62 @@ impl Store {
             )
             .await?;
         all_answered(&rows, records)?;
-        rows.iter().map(recorded).collect::<Result<_, _>>().map(|told| warned(records, told))
+        rows.iter().map(recorded).collect::<Result<_, _>>().map(|recorded| warned(records, recorded))
     }
 
-    /// Ends executions. `from` narrows which status is meant; what had ended already is answered
-    /// with `applied` false, and what the claim no longer holds is not answered at all. A ticket whose
-    /// execution is missing becomes a dead letter.
+    /// Ends executions, only those with the status `from` if it is given. An execution that had already ended is
+    /// returned with `applied` false. If the claim no longer holds the item, the execution is not returned. A queue
+    /// item whose execution row is missing becomes a dead letter.
     pub async fn complete(
         &self,
         endings: &[Ending],
         from: Option<execution::Status>,
         actor: &str,
-    ) -> Result<Vec<Ended>, Error> {
+    ) -> Result<Vec<EndResult>, Error> {
         let ids: Vec<Uuid> = endings.iter().map(|ending| ending.execution.0).collect();
         let outcomes: Vec<&str> = endings.iter().map(|ending| ending.end.outcome.name()).collect();
         let outputs: Vec<Option<&Value>> = endings.iter().map(|ending| ending.end.output.as_ref()).collect();
-        let errors: Vec<Option<Value>> = endings.iter().map(|ending| ending.end.error.as_ref().map(json)).collect();
+        let errors: Vec<Option<Value>> =
+            endings.iter().map(|ending| ending.end.error.as_ref().map(failure_json)).collect();
         let claims: Vec<Option<Uuid>> = endings.iter().map(|ending| ending.claim.map(|claim| claim.0)).collect();
         let from = from.map(execution::Status::name);
         let sql = sql!("workflow_execution/complete");
         let rows = self.query(sql, &[&ids, &outcomes, &outputs, &errors, &claims, &from, &actor]).await?;
-        let told: Vec<Ended> = rows.iter().map(ended).collect::<Result<_, _>>()?;
-        for ended in told.iter().filter(|ended| ended.ticket && !ended.applied) {
+        let results: Vec<EndResult> = rows.iter().map(end_result_of).collect::<Result<_, _>>()?;
+        for ended in results.iter().filter(|ended| ended.had_queue_item && !ended.applied) {
             let (execution_id, workspace_id) = (ended.execution, ended.workspace);
-            tracing::warn!(%execution_id, %workspace_id, "Removed the queue item of an execution that is over or gone");
+            tracing::warn!(%execution_id, %workspace_id,
+                "Execution had already ended or has no row; its queue item was deleted or is now a dead letter");
         }
-        Ok(told)
+        Ok(results)
     }
 
-    /// Everything that runs owned by this process need to go on.
-    pub async fn load_runs(&self, process: ProcessId, runs: &[ExecutionId]) -> Result<Vec<Loaded>, Error> {
+    /// Loads everything that runs owned by this process need to continue.
+    pub async fn load_runs(&self, process: ProcessId, runs: &[ExecutionId]) -> Result<Vec<LoadedRun>, Error> {
         let ids = uuids(runs);
         let rows = self.query(sql!("workflow_execution/load_runs"), &[&ids, &process.0]).await?;
         let mut nodes = self.load_nodes(&ids).await?;
         let loaded = |row: &Row| {
-            let Owned { begun, canceling, terminating } = owned_run(row)?;
+            let OwnedRun { begun, canceling, terminating } = owned_run(row)?;
             let nodes = nodes.remove(&begun.execution).unwrap_or_else(|| Ok(Vec::new()));
-            Ok(Loaded { begun, canceling, terminating, nodes })
+            Ok(LoadedRun { begun, canceling, terminating, nodes })
         };
         rows.iter().map(loaded).collect()
     }
-
-    /// The nodes of one run, without the iterations of its loops.
-    pub async fn run_nodes(&self, execution: ExecutionId) -> Result<Vec<StoredNode>, Error> {
-        let mut nodes = self.load_nodes(&[execution.0]).await?;
-        nodes.remove(&execution).unwrap_or_else(|| Ok(Vec::new()))
-    }
-
-    async fn load_nodes(&self, ids: &[Uuid]) -> Result<BTreeMap<ExecutionId, Result<Vec<StoredNode>, Error>>, Error> {
-        let rows = self.query(sql!("workflow_execution_node/load"), &[&ids]).await?;
-        let mut nodes: BTreeMap<ExecutionId, Result<Vec<StoredNode>, Error>> = BTreeMap::new();
-        for row in &rows {
-            let of = nodes.entry(ExecutionId(row.try_get("execution_id")?)).or_insert_with(|| Ok(Vec::new()));
-            match (of.as_mut(), stored_node(row)) {
-                (Ok(known), Ok(node)) => known.push(node),
-                (Ok(_), Err(error)) => *of = Err(error),
-                (Err(_), _) => {}
-            }
-        }
-        Ok(nodes)
-    }
 }
 
-pub(crate) fn ended(row: &Row) -> Result<Ended, Error> {
-    Ok(Ended {
+pub(crate) fn end_result_of(row: &Row) -> Result<EndResult, Error> {
+    Ok(EndResult {
         execution: ExecutionId(row.try_get("execution")?),
-        // Null: there is no such execution.
+        // Null: the execution row does not exist.
         applied: row.try_get::<_, Option<bool>>("applied")?.unwrap_or(false),
-        ticket: row.try_get("ticket")?,
+        had_queue_item: row.try_get("had_queue_item")?,
         workspace: WorkspaceId(row.try_get("workspace")?),
         freed: row.try_get("freed")?,
     })
 }
 
-pub(crate) fn owned_run(row: &Row) -> Result<Owned, Error> {
+pub(crate) fn owned_run(row: &Row) -> Result<OwnedRun, Error> {
     let execution = ExecutionId(row.try_get("id")?);
     let begun = Begun {
         execution,
@@ -334,28 +314,29 @@ pub(crate) fn owned_run(row: &Row) -> Result<Owned, Error> {
         deadline_in: millis(row.try_get("deadline_in_ms")?),
         trace: trace(row.try_get("trace_context")?, execution),
     };
-    Ok(Owned { begun, canceling: row.try_get("canceling")?, terminating: row.try_get("terminating")? })
+    Ok(OwnedRun { begun, canceling: row.try_get("canceling")?, terminating: row.try_get("terminating")? })
 }
 
 fn all_answered(rows: &[Row], records: &[Record]) -> Result<(), Error> {
-    let missing = || Error::Corrupt("a record was not answered".to_owned());
+    let missing = || Error::Corrupt("a record returned no row".to_owned());
     if rows.len() == records.len() { Ok(()) } else { Err(missing()) }
 }
 
-/// How many of its nodes a record settles.
+/// How many nodes a record settles.
 fn settled(record: &Record) -> i32 {
     let settled = record.facts.iter().filter(|fact| fact.status.is_settled()).count();
     i32::try_from(settled).unwrap_or(i32::MAX)
 }
 
-/// A root that runs has an item in a slot; a child has none. One that is missing when its execution ends is told of.
-fn warned(records: &[Record], told: Vec<Recorded>) -> Vec<Recorded> {
-    for (record, told) in records.iter().zip(&told) {
-        if told.ended && told.freed.is_none() && record.execution == record.holder {
-            tracing::warn!(execution_id = %record.execution, "The queue item of an execution was missing at its end");
+/// Warns if a root that ended had no queue item. A running root must have a queue item with a slot; a child has none.
+fn warned(records: &[Record], results: Vec<Recorded>) -> Vec<Recorded> {
+    for (record, result) in records.iter().zip(&results) {
+        if result.ended && result.freed.is_none() && record.execution == record.holder {
+            tracing::warn!(execution_id = %record.execution,
+                "Execution ended, but it had no queue item; a running root must have one");
         }
     }
-    told
+    results
 }
 
 fn recorded(row: &Row) -> Result<Recorded, Error> {
@@ -364,29 +345,13 @@ fn recorded(row: &Row) -> Result<Recorded, Error> {
     Ok(Recorded { held: row.try_get("held")?, ended: row.try_get("ended")?, freed: workspace.filter(|_| freed) })
 }
 
-pub(crate) fn stored_node(row: &Row) -> Result<StoredNode, Error> {
-    let corrupt = |what: &dyn std::fmt::Display| Error::Corrupt(format!("a node row: {what}"));
-    let label: Option<&str> = row.try_get("label")?;
-    let error: Option<Value> = row.try_get("error")?;
-    let attempt: i32 = row.try_get("attempt")?;
-    Ok(StoredNode {
-        node: NodeKey::new(row.try_get("node")?).map_err(|bad| corrupt(&bad))?,
-        status: parsed(row, "status", node::Status::parse)?,
-        attempt: u32::try_from(attempt).map_err(|bad| corrupt(&bad))?,
-        label: label.map(Label::new).transpose().map_err(|bad| corrupt(&bad))?,
-        output: row.try_get("output")?,
-        error: error.map(failure),
-        next_in: row.try_get::<_, Option<i64>>("next_in_ms")?.map(millis),
-    })
-}
-
-/// A failure as it was stored; a class that only a newer build knows is read as the general one.
-pub(crate) fn failure(stored: Value) -> Failure {
+/// Reads a stored failure. If only a newer build knows its class, the class becomes `EXECUTION_ERROR`.
+pub(crate) fn failure_of(stored: Value) -> Failure {
     let message = stored["message"].as_str().unwrap_or_default().to_owned();
     serde_json::from_value(stored).unwrap_or_else(|_| Failure::new(Class::ExecutionError, message))
 }
 
-pub(crate) fn json(failure: &Failure) -> Value {
+pub(crate) fn failure_json(failure: &Failure) -> Value {
     serde_json::to_value(failure).unwrap_or_else(|_| Value::String(failure.message.clone()))
 }
 

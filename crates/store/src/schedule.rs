@@ -1,12 +1,13 @@
-//! Schedules and their ticks: made, changed, paused, listed, and replaced when their definition is published.
+//! Schedules and their ticks: creates, changes, pauses and lists schedules, and replaces those of a definition when it
+//! is published.
 //!
 //! Invariants
-//! - What a definition's `on: schedule` made follows the definition: it is replaced at each publish and cannot be
-//!   changed otherwise.
-//! - A pause keeps the tick that is next, so that what was missed meanwhile is known.
-//! - Every accepted change leaves an audit row in its own transaction.
+//! - A schedule made by a definition's `on: schedule` belongs to the definition. Only publishing and deleting the
+//!   definition change it.
+//! - A pause keeps `next_at`, so that after a resume the ticks missed during the pause are known.
+//! - Every accepted change writes an audit row in its own transaction.
 //!
-//! Not here: what a rule means (`kernel::schedule`), taking ticks (`fire`).
+//! Not here: what a rule means (`kernel::schedule`), firing ticks (`fire`).
 
 pub mod fire;
 
@@ -22,17 +23,17 @@ use uuid::Uuid;
 
 use crate::page::Paged;
 use crate::sql::sql;
-use crate::workspace::audit;
+use crate::workspace::{audit, changed_meanwhile};
 use crate::{Error, Store, new_id, parsed};
 
-/// How many schedules of a workspace may not have ended.
-pub const MOST: i64 = 1_000;
-/// Why the schedules of a deleted definition ended.
+/// The maximum number of schedules in a workspace that have not ended.
+pub const MAX_SCHEDULES: i64 = 1_000;
+/// The reason that is stored on a schedule that ended because its definition was deleted.
 const DELETED: &str = "the definition was deleted";
-/// Why a tick that waited has no turn.
-const CHANGED: &str = "the schedule was changed while it waited";
+/// The reason that is stored on a buffered tick that was skipped.
+const CHANGED: &str = "the schedule was changed while the tick was buffered";
 
-/// A schedule as stored.
+/// A stored schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pub id: Uuid,
@@ -46,14 +47,14 @@ pub struct Schedule {
     /// Why it ended.
     pub reason: Option<String>,
     pub next_at: Option<Timestamp>,
-    /// A tick that waits for the end of an execution.
+    /// A tick that waits until an earlier execution of the schedule has ended.
     pub buffered_at: Option<Timestamp>,
     pub revision: i32,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }
 
-/// What became of a tick.
+/// The record of a tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tick {
     pub at: Timestamp,
@@ -70,7 +71,7 @@ impl Store {
         Ok(self.one(sql!("schedule/now"), &[]).await?.try_get(0)?)
     }
 
-    /// Makes a schedule whose first tick is this one.
+    /// Creates a schedule whose first tick is `next_at`.
     pub async fn create_schedule(
         &self,
         workspace: WorkspaceId,
@@ -86,17 +87,17 @@ impl Store {
         params.extend(columns.params());
         params.push(&next_at);
         transaction.execute(sql!("schedule/add"), &params).await?;
-        bounded(&transaction, workspace).await?;
+        check_limit(&transaction, workspace).await?;
         let detail = json!({ "workflowDefinitionId": definition, "when": rule.timing });
         audit(&transaction, Some(workspace), actor, "schedule.create", "schedule", id, &detail).await?;
         transaction.commit().await?;
         Ok(id)
     }
 
-    /// Makes a schedule as this says; its definition stays.
+    /// Changes a schedule, except its definition. If its revision is no longer `revision`, the result is a `Conflict`.
     pub async fn change_schedule(
         &self,
-        id: Uuid,
+        (id, revision): (Uuid, i32),
         workspace: Option<WorkspaceId>,
         rule: &Rule,
         next_at: Timestamp,
@@ -109,16 +110,17 @@ impl Store {
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&id, &of];
         params.extend(columns.params());
         params.push(&next_at);
-        let row = transaction.query_opt(sql!("schedule/change"), &params).await?.ok_or(Error::NotFound)?;
+        params.push(&revision);
+        let row = transaction.query_opt(sql!("schedule/change"), &params).await?.ok_or_else(changed_meanwhile)?;
         let owner = WorkspaceId(row.try_get(0)?);
-        transaction.execute(sql!("schedule_tick/drop"), &[&id, &CHANGED]).await?;
-        bounded(&transaction, owner).await?;
+        transaction.execute(sql!("schedule_tick/skip_buffered"), &[&id, &CHANGED]).await?;
+        check_limit(&transaction, owner).await?;
         let detail = json!({ "when": rule.timing });
         audit(&transaction, Some(owner), actor, "schedule.update", "schedule", id, &detail).await?;
         Ok(transaction.commit().await?)
     }
 
-    /// Takes a schedule away with its ticks. What it started goes on.
+    /// Deletes a schedule with its ticks. Executions that it started continue.
     pub async fn delete_schedule(&self, id: Uuid, workspace: Option<WorkspaceId>, actor: &str) -> Result<(), Error> {
         self.changeable_schedule(id, workspace).await?;
         let mut client = self.pool.get().await?;
@@ -130,7 +132,8 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Pauses or resumes a schedule; answers whether that changed anything. One that has ended is neither: a conflict.
+    /// Pauses or resumes a schedule. Returns whether that changed anything. For an ended schedule, the result is a
+    /// `Conflict`.
     pub async fn pause_schedule(
         &self,
         id: Uuid,
@@ -148,7 +151,7 @@ impl Store {
             drop(client);
             return match self.schedule(id, workspace).await?.status {
                 status if status == to => Ok(false),
-                _ => Err(Error::Conflict("the schedule has ended: change it, and it begins anew".to_owned())),
+                _ => Err(Error::Conflict("the schedule has ended: change it to start it again".to_owned())),
             };
         };
         let owner = WorkspaceId(row.try_get(0)?);
@@ -158,7 +161,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Schedules of a workspace (none: all there are), of a definition if one is named, after an id.
+    /// Lists schedules of a workspace (None: all), by id after `after`. If `definition` is given, only its schedules.
     pub async fn schedules(
         &self,
         workspace: Option<WorkspaceId>,
@@ -171,13 +174,13 @@ impl Store {
         self.paged(sql!("schedule/list"), &[&after, &workspace, &definition, &one, &limit], schedule_of).await
     }
 
-    /// One schedule, if this workspace (none: any) may see it.
+    /// One schedule, if this workspace (None: any) may see it.
     pub async fn schedule(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<Schedule, Error> {
         let (workspace, any) = (workspace.map(|id| id.0), None::<Uuid>);
         schedule_of(&self.one(sql!("schedule/list"), &[&Uuid::nil(), &workspace, &any, &Some(id), &1_i64]).await?)
     }
 
-    /// Ticks of a schedule before a place (none: all), newest first.
+    /// Lists ticks of a schedule before a position (None: all), newest first.
     pub async fn ticks(&self, id: Uuid, before: Option<(Timestamp, bool)>, limit: i64) -> Result<Vec<Tick>, Error> {
         let (at, by_hand) = before.unwrap_or((Timestamp::MAX, true));
         let rows = self.query(sql!("schedule_tick/list"), &[&id, &at, &by_hand, &limit]).await?;
@@ -187,7 +190,7 @@ impl Store {
     async fn changeable_schedule(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<(), Error> {
         match self.schedule(id, workspace).await? {
             Schedule { by_definition: true, .. } => Err(Error::Conflict(
-                "this schedule is the definition's own (`on: schedule`): change it there, and publish".to_owned(),
+                "this schedule belongs to its definition (`on: schedule`): change it there, and publish".to_owned(),
             )),
             Schedule { reason: Some(reason), .. } if reason == DELETED => Err(Error::Conflict(reason)),
             _ => Ok(()),
@@ -195,9 +198,14 @@ impl Store {
     }
 }
 
-/// Makes the schedules that the definition's published version asks for, in the transaction that publishes it.
-pub(crate) async fn publish(transaction: &Transaction<'_>, id: DefinitionId, actor: &str) -> Result<(), Error> {
-    let row = transaction.query_one(sql!("schedule/wanted"), &[&id.0]).await?;
+/// Makes the stored schedules of a definition those of its published version, in the transaction that publishes it.
+/// Adds, changes and deletes schedules as needed.
+pub(crate) async fn store_published_schedules(
+    transaction: &Transaction<'_>,
+    id: DefinitionId,
+    actor: &str,
+) -> Result<(), Error> {
+    let row = transaction.query_one(sql!("schedule/published"), &[&id.0]).await?;
     let (workspace, now): (WorkspaceId, Timestamp) = (WorkspaceId(row.try_get("workspace_id")?), row.try_get("now")?);
     let rules = row.try_get::<_, Option<Value>>("rules")?.unwrap_or_else(|| json!([]));
     let corrupt = |why: String| Error::Corrupt(format!("the schedules of definition {id}: {why}"));
@@ -211,7 +219,7 @@ pub(crate) async fn publish(transaction: &Transaction<'_>, id: DefinitionId, act
     }
     for (rule, of) in rules.iter().zip(&columns) {
         let calendar = Calendar::read(&rule.timing, now).map_err(|bad| corrupt(bad.to_string()))?;
-        let next_at = calendar.after(now).ok_or_else(|| corrupt("no tick to come".to_owned()))?;
+        let next_at = calendar.after(now).ok_or_else(|| corrupt("the calendar has no future tick".to_owned()))?;
         let made = new_id();
         let kept: Uuid = transaction
             .query_one(
@@ -237,24 +245,26 @@ pub(crate) async fn publish(transaction: &Transaction<'_>, id: DefinitionId, act
             audit(transaction, Some(workspace), actor, "schedule.create", "schedule", made, &detail).await?;
         }
     }
-    bounded(transaction, workspace).await
+    check_limit(transaction, workspace).await
 }
 
 /// Ends the schedules of a definition, in the transaction that deletes it.
-pub(crate) async fn end(transaction: &Transaction<'_>, definition: DefinitionId) -> Result<(), Error> {
+pub(crate) async fn end_schedules_of(transaction: &Transaction<'_>, definition: DefinitionId) -> Result<(), Error> {
     transaction.execute(sql!("schedule/end"), &[&definition.0, &DELETED]).await?;
     Ok(())
 }
 
-async fn bounded(transaction: &Transaction<'_>, workspace: WorkspaceId) -> Result<(), Error> {
-    let row = transaction.query_one(sql!("schedule/count"), &[&workspace.0, &(MOST + 1)]).await?;
-    match row.try_get::<_, i64>(0)? <= MOST {
+async fn check_limit(transaction: &Transaction<'_>, workspace: WorkspaceId) -> Result<(), Error> {
+    let row = transaction.query_one(sql!("schedule/count"), &[&workspace.0, &(MAX_SCHEDULES + 1)]).await?;
+    match row.try_get::<_, i64>(0)? <= MAX_SCHEDULES {
         true => Ok(()),
-        false => Err(Error::Conflict(format!("a workspace has at most {MOST} schedules: delete some"))),
+        false => Err(Error::Conflict(format!(
+            "the workspace's limit of {MAX_SCHEDULES} schedules is reached: delete some first"
+        ))),
     }
 }
 
-/// A rule as its columns are.
+/// A rule as columns.
 struct Columns<'r> {
     cron: Option<&'r str>,
     timezone: Option<&'r str>,
@@ -284,7 +294,7 @@ impl<'r> Columns<'r> {
         }
     }
 
-    /// In the order of the statements.
+    /// In the order of the statements' parameters.
     fn params(&self) -> [&(dyn ToSql + Sync); 8] {
         let Columns { cron, timezone, run_at, input, priority, key, overlap, catch_up } = self;
         [cron, timezone, run_at, *input, priority, *key, overlap, catch_up]
@@ -296,7 +306,7 @@ fn rule_of(row: &Row) -> Result<Rule, Error> {
     let timing = match (cron, row.try_get("timezone")?, row.try_get("run_at")?) {
         (Some(cron), Some(timezone), _) => Timing::Cron { cron, timezone },
         (_, _, Some(at)) => Timing::At { at },
-        _ => return Err(Error::Corrupt("a schedule has no time".to_owned())),
+        _ => return Err(Error::Corrupt("a schedule has neither a cron expression nor a time".to_owned())),
     };
     Ok(Rule {
         timing,

@@ -1,4 +1,4 @@
-//! What is measured of the database and the queue: spans, gauges, and the planner's statistics.
+//! Measurements of the database and the queue: spans, gauges, and the planner's statistics.
 //!
 //! Not here: names of metrics and spans (`kernel::signals`).
 

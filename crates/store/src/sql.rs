@@ -1,4 +1,4 @@
-//! The statements, one a file under `sql/`, included as text and prepared by a test.
+//! Includes the statements as text. Each is a file under `sql/`, and a test prepares every file.
 
 /// The text of `sql/<table>/<verb>.sql`.
 macro_rules! sql {

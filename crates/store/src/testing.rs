@@ -2,9 +2,9 @@
 //!
 //! Invariants
 //! - Tests share a server, never a database; a copy costs a few milliseconds.
-//! - The template's name is a hash of the schema, so a changed migration makes a new one.
+//! - The template's name is a hash of the schema, so a changed migration makes a new template.
 //!
-//! Not here: the server (`dev/test` and `dev/check` start one and say where it is).
+//! Not here: the server (`dev/test` and `dev/check` start one and set its URL).
 
 use std::str::FromStr;
 
@@ -15,13 +15,13 @@ use crate::connect::Target;
 use crate::migrate::{FUNCTIONS, SHARED, migrate};
 use crate::{Store, new_id};
 
-/// Where the test server is.
+/// The environment variable with the test server's URL.
 const SERVER: &str = "FOREBAY_TEST_DATABASE_URL";
 
-/// Lets the statements of tests and benchmarks name tables without their schema.
+/// Lets statements of tests and benchmarks name tables without a schema.
 const SEARCH_PATH: &str = "SET search_path = forebay, public";
 
-/// A database of its own. It is dropped with the cluster it lives in.
+/// A database of its own. It is dropped with its server.
 #[derive(Debug)]
 pub struct Database {
     pub url: String,
@@ -48,14 +48,15 @@ impl Database {
         Database::at(with_database(&server, &name))
     }
 
-    fn at(url: String) -> Database {
+    /// A database that is already there.
+    pub fn at(url: String) -> Database {
         let target = Target::new(&url).expect("the test URL is well formed");
         let store = Store::new(&target, 8).expect("a pool of eight");
         Database { url, target, store }
     }
 
-    /// A plain connection, for what a test wants to do behind the store's back. Its statements may name tables without
-    /// their schema; those of the store may not.
+    /// A plain connection, for changes that bypass the store. Its statements may name tables without a schema; those of
+    /// the store may not.
     pub async fn client(&self) -> Client {
         let client = connect(&self.url).await;
         client.batch_execute(SEARCH_PATH).await.expect("a path");
@@ -80,7 +81,7 @@ fn with_database(url: &str, name: &str) -> String {
     format!("{head}///{name}?{options}")
 }
 
-/// Creating a database waits for nobody's copy of the same template for long; it is tried again.
+/// Retries, because creating a database fails while another session copies the same template.
 async fn create(admin: &Client, statement: &str) {
     for _ in 0..100 {
         match admin.batch_execute(statement).await {
@@ -91,7 +92,7 @@ async fn create(admin: &Client, statement: &str) {
             Err(error) => panic!("{statement}: {error}"),
         }
     }
-    panic!("{statement}: the template stayed in use");
+    panic!("{statement}: the template is still in use after all retries");
 }
 
 async fn template(server: &str, admin: &Client) -> String {
@@ -115,6 +116,6 @@ async fn template(server: &str, admin: &Client) -> String {
         migrate(&target).await.expect("the migrations apply");
         create(admin, &format!("ALTER DATABASE {making} RENAME TO {name}")).await;
     }
-    admin.execute("SELECT pg_advisory_unlock(7002)", &[]).await.expect("a lock to give back");
+    admin.execute("SELECT pg_advisory_unlock(7002)", &[]).await.expect("release the template lock");
     name
 }

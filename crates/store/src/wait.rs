@@ -1,24 +1,25 @@
-//! What nodes ask of the world outside, and its answers: waits for people, callbacks and events, and tasks for workers.
+//! Waits: what nodes wait for outside the engine, and the answers. Waits for people, callbacks and events, and tasks
+//! for workers.
 //!
-//!     (nobody asked yet) ANSWERED ◀─answer
-//!     OPEN ─claim▶ CLAIMED ─lease lost▶ OPEN      OPEN, CLAIMED ─answer▶ ANSWERED ─seen by the run▶ TAKEN
+//!     (not opened yet) ANSWERED ◀─answer
+//!     OPEN ─claim▶ CLAIMED ─lease expired▶ OPEN   OPEN, CLAIMED ─answer▶ ANSWERED ─receive▶ RECEIVED
 //!     OPEN, CLAIMED ─time is up▶ EXPIRED          OPEN, CLAIMED ─the execution ended▶ CLOSED
 //!
 //! Invariants
-//! - Asking is fenced by the run that holds the ask, and repeatable: whoever performs a node again after a crash is
-//!   told how it stands.
-//! - One answer an ask: the row's status decides between answers, deadlines and ends that come at the same moment.
-//! - An answer and the call of the run that listens are one commit. Dying before it leaves the ask as it was; after it,
-//!   the run is woken by its owner's heartbeat or by the waker, whatever becomes of the hint.
-//! - An execution row is locked before its asks.
+//! - Opening a wait is fenced by the run that holds it, and repeatable. If a node is performed again after a crash, it
+//!   gets the current state of its wait.
+//! - A wait gets one answer. If answers, timeouts and the end of the execution arrive at the same moment, the row's
+//!   status decides which comes first.
+//! - An answer and the flag that wakes its run are one commit. After a crash before the commit, the wait is unchanged.
+//!   After the commit, the owner's heartbeat or the waker wakes the run, even if the notification is lost.
+//! - An execution row is locked before its waits.
 //!
-//! Not here: tasks and their claims (`task`), what the data must be (`kernel::definition::inputs`), who is told
-//! (`server`).
+//! Not here: tasks and their claims (`task`), validating the data (`kernel::definition::inputs`), notifying (`server`).
 
-mod below;
 mod event;
 pub mod task;
 mod token;
+mod tree;
 
 use std::time::Duration;
 
@@ -29,99 +30,99 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-pub use event::{Candidate, Page};
-pub use token::{Minted, Pass, Token};
+pub use event::{Candidate, CandidatePage};
+pub use token::{NewToken, Token, TokenWait};
 
-use crate::run::attempt::Hold;
-use crate::run::{failure, json};
+use crate::run::attempt::Ownership;
+use crate::run::{failure_json, failure_of};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
-/// Where it is asked.
+/// The node, and iteration, that waits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct WaitKey {
     pub execution: ExecutionId,
     pub node: NodeKey,
     pub iteration: i32,
 }
 
-/// What is asked for.
+/// What the node waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// An answer; of events of this type, if one is given, one for which `matches` holds.
+pub enum WaitKind {
+    /// An answer. If `event` is given, an event of this type answers too, if `matches` is true for it.
     Wait { event: Option<String>, matches: Option<String> },
-    /// Work, offered in a queue. A worker may be silent for `lease`.
+    /// A worker's result. The task is offered in `queue`, and a worker loses it after `lease` without a heartbeat.
     Task { queue: String, lease: Duration },
 }
 
-/// What a node asks.
+/// A wait that a node opens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ask {
-    pub place: Place,
+pub struct NewWait {
+    pub key: WaitKey,
     pub workspace: WorkspaceId,
     pub attempt: u32,
-    pub what: What,
+    pub kind: WaitKind,
     pub input: Value,
     pub expires_in: Option<Duration>,
 }
 
-/// How an ask stands.
+/// The state of a wait.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Standing {
+pub enum WaitState {
     Open { expires_in: Option<Duration> },
-    Answered(Answer),
+    Answered(WaitAnswer),
     Expired,
 }
 
-/// What came, from whom and when.
+/// The answer's data, its author and its time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct WaitAnswer {
     pub result: Result<Value, Failure>,
     pub by: String,
     pub at: Timestamp,
 }
 
-/// An ask that is over.
+/// A wait that was answered or has expired.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Came {
-    pub place: Place,
+pub struct FinishedWait {
+    pub key: WaitKey,
     pub attempt: u32,
     /// Never open.
-    pub standing: Standing,
+    pub state: WaitState,
 }
 
-/// A run to be told that something came for it.
+/// A run to wake, because its wait was answered or has expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct RunToWake {
     pub engine: String,
     pub holder: ExecutionId,
-    /// Who has it; none: it is parked.
+    /// Its owner; None: it is parked.
     pub owner: Option<ProcessId>,
 }
 
-/// What became of an answer to a wait.
+/// The result of answering a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    Accepted(Option<Call>),
-    /// Nobody asked yet: it is kept until somebody does.
+pub enum AnswerOutcome {
+    Accepted(Option<RunToWake>),
+    /// The wait is not open yet: the answer is kept until it is.
     Early,
-    /// Somebody else was first.
-    Answered,
-    /// This token was used.
-    Used,
-    Expired(Option<Call>),
+    /// The wait already has another answer.
+    AlreadyAnswered,
+    /// This token was already used.
+    TokenUsed,
+    Expired(Option<RunToWake>),
     /// The execution has ended.
-    Over,
-    /// The node has settled without it, or the loop that it is an item of.
-    Settled,
-    /// The loop's list ends before this item.
-    Past,
+    ExecutionEnded,
+    /// The node, or the loop that contains it, settled without an answer.
+    NodeSettled,
+    /// The loop's list has no such item.
+    NoSuchItem,
 }
 
-/// A wait as people read it.
+/// A wait for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wait {
-    pub place: Place,
+    pub key: WaitKey,
     pub attempt: i32,
     pub status: kernel::wait::Status,
     pub event: Option<String>,
@@ -133,41 +134,41 @@ pub struct Wait {
     pub answered_at: Option<Timestamp>,
 }
 
-/// What a sweep did.
+/// The result of expiring waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct ExpiryOutcome {
     /// Tasks that are offered again, because their workers were silent.
     pub lost: usize,
-    /// Tasks that failed, because too many were.
+    /// Tasks that failed, because too many workers in a row were silent.
     pub failed: usize,
     pub expired: usize,
-    pub calls: Vec<Call>,
+    pub to_wake: Vec<RunToWake>,
 }
 
 impl Store {
-    /// Opens what a node asks, or says how it stands. None if the hold is lost, or the execution that asks is over. The
-    /// same attempt again changes nothing; a later one opens it anew. An answer that came early is returned at once,
-    /// and one that was returned before again.
-    pub async fn ask(&self, hold: Hold, ask: &Ask) -> Result<Option<Standing>, Error> {
-        let Ask { place, workspace, attempt, what, input, expires_in } = ask;
-        let (kind, event, matches, queue, lease) = match what {
-            What::Wait { event, matches } => ("WAIT", event.as_deref(), matches.as_deref(), None, None),
-            What::Task { queue, lease } => ("TASK", None, None, Some(queue.as_str()), Some(lease.as_secs_f64())),
+    /// Opens a wait, or returns its state. None if this process no longer owns the run, or the execution has ended.
+    /// Repeating the same attempt changes nothing; a later attempt opens the wait again. An answer that arrived before
+    /// the wait was opened is returned immediately. An answer that an earlier call returned is returned again.
+    pub async fn open_wait(&self, ownership: Ownership, wait: &NewWait) -> Result<Option<WaitState>, Error> {
+        let NewWait { key, workspace, attempt, kind, input, expires_in } = wait;
+        let (kind_name, event, matches, queue, lease) = match kind {
+            WaitKind::Wait { event, matches } => ("WAIT", event.as_deref(), matches.as_deref(), None, None),
+            WaitKind::Task { queue, lease } => ("TASK", None, None, Some(queue.as_str()), Some(lease.as_secs_f64())),
         };
         let attempt = i32::try_from(*attempt).unwrap_or(i32::MAX);
         let row = self
             .one(
-                sql!("workflow_execution_ask/ask"),
+                sql!("workflow_execution_wait/open"),
                 &[
-                    &hold.execution.0,
-                    &hold.owner.0,
-                    &hold.epoch,
-                    &place.execution.0,
-                    &place.node.as_str(),
-                    &place.iteration,
+                    &ownership.execution.0,
+                    &ownership.owner.0,
+                    &ownership.epoch,
+                    &key.execution.0,
+                    &key.node.as_str(),
+                    &key.iteration,
                     &workspace.0,
                     &attempt,
-                    &kind,
+                    &kind_name,
                     &event,
                     &matches,
                     &queue,
@@ -181,84 +182,85 @@ impl Store {
             return Ok(None);
         }
         if row.try_get::<_, i32>("attempt")? != attempt {
-            return Err(Error::Conflict("a later attempt has asked".to_owned()));
+            return Err(Error::Conflict("a later attempt of the node has opened this wait".to_owned()));
         }
         let expires_in: Option<f64> = row.try_get("expires_in_s")?;
         match parsed(&row, "status", kernel::wait::Status::parse)? {
             status if status.is_open() => {
                 let expires_in = expires_in.map(|left| Duration::try_from_secs_f64(left).unwrap_or_default());
-                Ok(Some(Standing::Open { expires_in }))
+                Ok(Some(WaitState::Open { expires_in }))
             }
-            status => over(status, &row).map(Some),
+            status => finished_state(status, &row).map(Some),
         }
     }
 
-    /// What came for the asks of a holder's tree since the last look, which counts as seen then; that the run was
-    /// called counts as heard. None if the hold is lost. What a lost reply said is in `answers_taken`.
-    pub async fn answers(&self, hold: Hold) -> Result<Option<Vec<Came>>, Error> {
-        let Hold { execution, owner, epoch } = hold;
-        let rows = self.query(sql!("workflow_execution_ask/answers"), &[&execution.0, &owner.0, &epoch]).await?;
-        let mut came = Vec::new();
+    /// Returns the waits of a holder's tree that were answered or expired since the last call. Answered waits become
+    /// RECEIVED, and the wake flag is cleared. None if this process no longer owns the run. If the reply is lost,
+    /// `reread_answers` returns the waits again.
+    pub async fn read_answers(&self, ownership: Ownership) -> Result<Option<Vec<FinishedWait>>, Error> {
+        let Ownership { execution, owner, epoch } = ownership;
+        let rows = self.query(sql!("workflow_execution_wait/read_answers"), &[&execution.0, &owner.0, &epoch]).await?;
+        let mut finished = Vec::new();
         for row in &rows {
             if !row.try_get::<_, bool>("held")? {
                 return Ok(None);
             }
             let Some(execution) = row.try_get::<_, Option<Uuid>>("execution")? else { continue };
-            came.push(came_of(row, ExecutionId(execution))?);
+            finished.push(finished_wait(row, ExecutionId(execution))?);
         }
-        Ok(Some(came))
+        Ok(Some(finished))
     }
 
-    /// What `answers` took for a holder's tree before, as far as no record of its node says so: the reply that told it
-    /// may have been lost. It may be repeated, and may tell what was heard.
-    pub async fn answers_taken(&self, holder: ExecutionId) -> Result<Vec<Came>, Error> {
-        let rows = self.query(sql!("workflow_execution_ask/taken_below"), &[&holder.0]).await?;
-        rows.iter().map(|row| came_of(row, ExecutionId(row.try_get("execution")?))).collect()
+    /// Waits of a holder's tree that `read_answers` has returned, but whose result no node record contains yet: the
+    /// reply may have been lost. May be repeated, and may include waits that the caller has already received.
+    pub async fn reread_answers(&self, holder: ExecutionId) -> Result<Vec<FinishedWait>, Error> {
+        let rows = self.query(sql!("workflow_execution_wait/reread_answers"), &[&holder.0]).await?;
+        rows.iter().map(|row| finished_wait(row, ExecutionId(row.try_get("execution")?))).collect()
     }
 
-    /// Answers a wait of a workspace (none: any), also one that nobody asked for yet. That the node is a wait of the
-    /// execution's version is the caller's to know. Repeated it is told that somebody was first.
+    /// Answers a wait of a workspace (None: any), even before it is open. The caller must have checked that the node is
+    /// a wait in the execution's version. Repeating an answer returns `AlreadyAnswered`.
     pub async fn answer(
         &self,
-        place: &Place,
+        key: &WaitKey,
         workspace: Option<WorkspaceId>,
         data: &Value,
         by: &str,
-    ) -> Result<Told, Error> {
-        self.answer_with(place, workspace, None, data, (by, false)).await
+    ) -> Result<AnswerOutcome, Error> {
+        self.answer_with(key, workspace, None, data, (by, false)).await
     }
 
     async fn answer_with(
         &self,
-        place: &Place,
+        key: &WaitKey,
         workspace: Option<WorkspaceId>,
         token: Option<&Token>,
         data: &Value,
         (by, only_open): (&str, bool),
-    ) -> Result<Told, Error> {
+    ) -> Result<AnswerOutcome, Error> {
         let (workspace, token) = (workspace.map(|id| id.0), token.map(Token::hash));
-        let Place { execution, node, iteration } = place;
+        let WaitKey { execution, node, iteration } = key;
         let row = self
             .one(
-                sql!("workflow_execution_ask/answer"),
+                sql!("workflow_execution_wait/answer"),
                 &[&execution.0, &node.as_str(), iteration, &workspace, &token, &data, &by, &only_open],
             )
             .await?;
-        match row.try_get("told")? {
-            "accepted" => Ok(Told::Accepted(call_of(&row)?)),
-            "early" => Ok(Told::Early),
-            "answered" => Ok(Told::Answered),
-            "used" => Ok(Told::Used),
-            "expired" => Ok(Told::Expired(call_of(&row)?)),
-            "over" => Ok(Told::Over),
-            "settled" => Ok(Told::Settled),
-            "past" => Ok(Told::Past),
+        match row.try_get("result")? {
+            "accepted" => Ok(AnswerOutcome::Accepted(run_to_wake(&row)?)),
+            "early" => Ok(AnswerOutcome::Early),
+            "already_answered" => Ok(AnswerOutcome::AlreadyAnswered),
+            "token_used" => Ok(AnswerOutcome::TokenUsed),
+            "expired" => Ok(AnswerOutcome::Expired(run_to_wake(&row)?)),
+            "execution_ended" => Ok(AnswerOutcome::ExecutionEnded),
+            "node_settled" => Ok(AnswerOutcome::NodeSettled),
+            "no_such_item" => Ok(AnswerOutcome::NoSuchItem),
             "missing" => Err(Error::NotFound),
-            other => Err(Error::Corrupt(format!("an answer was told {other}"))),
+            other => Err(Error::Corrupt(format!("an answer returned the unknown result {other}"))),
         }
     }
 
-    /// The waits of an execution, by node and iteration, after a place.
+    /// The waits of an execution, by node and iteration, after a position.
     pub async fn waits(
         &self,
         execution: ExecutionId,
@@ -268,79 +270,79 @@ impl Store {
     ) -> Result<Vec<Wait>, Error> {
         let (workspace, node, iteration) = (workspace.map(|id| id.0), after.map(|at| at.0), after.map(|at| at.1));
         let rows = self
-            .query(sql!("workflow_execution_ask/list"), &[&execution.0, &workspace, &node, &iteration, &limit])
+            .query(sql!("workflow_execution_wait/list"), &[&execution.0, &workspace, &node, &iteration, &limit])
             .await?;
         rows.iter().map(|row| wait_of(row, execution)).collect()
     }
 
-    /// Runs of an engine elsewhere that were called `ago` or earlier and have not looked since.
-    pub async fn called(&self, engine: &str, ago: Duration, limit: i64) -> Result<Vec<ExecutionId>, Error> {
-        let rows = self.query(sql!("workflow_execution/called"), &[&engine, &ago.as_secs_f64(), &limit]).await?;
+    /// Runs of an external engine that were flagged to wake at least `ago` ago and have not read their waits since.
+    pub async fn unread_wakes(&self, engine: &str, ago: Duration, limit: i64) -> Result<Vec<ExecutionId>, Error> {
+        let rows = self.query(sql!("workflow_execution/unread_wakes"), &[&engine, &ago.as_secs_f64(), &limit]).await?;
         rows.iter().map(|row| Ok(ExecutionId(row.try_get("id")?))).collect()
     }
 
-    /// Takes the time from what is overdue and tasks from workers that are silent, at most `limit` of each.
-    pub async fn sweep_asks(&self, limit: i32) -> Result<Swept, Error> {
-        let error = json(&kernel::kind::task::abandoned());
+    /// Expires waits whose time is up, and takes tasks back from silent workers, at most `limit` of each.
+    pub async fn expire_waits(&self, limit: i32) -> Result<ExpiryOutcome, Error> {
+        let error = failure_json(&kernel::kind::task::abandoned());
         let rows = self
-            .query(sql!("workflow_execution_ask/sweep"), &[&limit, &kernel::kind::task::MAX_DELIVERIES, &error])
+            .query(sql!("workflow_execution_wait/expire"), &[&limit, &kernel::kind::task::MAX_DELIVERIES, &error])
             .await?;
-        let mut swept = Swept::default();
+        let mut outcome = ExpiryOutcome::default();
         for row in &rows {
-            match row.try_get("what")? {
-                "lost" => swept.lost += 1,
-                "failed" => swept.failed += 1,
-                "expired" => swept.expired += 1,
-                other => return Err(Error::Corrupt(format!("a sweep of asks told {other}"))),
+            match row.try_get("kind")? {
+                "lost" => outcome.lost += 1,
+                "failed" => outcome.failed += 1,
+                "expired" => outcome.expired += 1,
+                other => return Err(Error::Corrupt(format!("a sweep of waits returned the unknown result {other}"))),
             }
-            swept.calls.extend(call_of(row)?);
+            outcome.to_wake.extend(run_to_wake(row)?);
         }
-        Ok(swept)
+        Ok(outcome)
     }
 }
 
-/// The run to be told, if it runs.
-pub(crate) fn call_of(row: &Row) -> Result<Option<Call>, Error> {
+/// The run to wake, if it is running.
+pub(crate) fn run_to_wake(row: &Row) -> Result<Option<RunToWake>, Error> {
     let (engine, holder): (Option<String>, Option<Uuid>) = (row.try_get("engine")?, row.try_get("holder")?);
     let owner = row.try_get::<_, Option<Uuid>>("owner")?.map(ProcessId);
-    Ok(engine.zip(holder).map(|(engine, holder)| Call { engine, holder: ExecutionId(holder), owner }))
+    Ok(engine.zip(holder).map(|(engine, holder)| RunToWake { engine, holder: ExecutionId(holder), owner }))
 }
 
-pub(crate) fn place_of(row: &Row, execution: ExecutionId) -> Result<Place, Error> {
-    let node = NodeKey::new(row.try_get("node")?).map_err(|bad| Error::Corrupt(format!("an ask: {bad}")))?;
-    Ok(Place { execution, node, iteration: row.try_get("iteration")? })
+pub(crate) fn wait_key(row: &Row, execution: ExecutionId) -> Result<WaitKey, Error> {
+    let node = NodeKey::new(row.try_get("node")?).map_err(|bad| Error::Corrupt(format!("wait row: {bad}")))?;
+    Ok(WaitKey { execution, node, iteration: row.try_get("iteration")? })
 }
 
-fn came_of(row: &Row, execution: ExecutionId) -> Result<Came, Error> {
+fn finished_wait(row: &Row, execution: ExecutionId) -> Result<FinishedWait, Error> {
     let attempt: i32 = row.try_get("attempt")?;
-    Ok(Came {
-        place: place_of(row, execution)?,
-        attempt: u32::try_from(attempt).map_err(|bad| Error::Corrupt(format!("an ask: {bad}")))?,
-        standing: over(parsed(row, "status", kernel::wait::Status::parse)?, row)?,
+    Ok(FinishedWait {
+        key: wait_key(row, execution)?,
+        attempt: u32::try_from(attempt).map_err(|bad| Error::Corrupt(format!("wait row: {bad}")))?,
+        state: finished_state(parsed(row, "status", kernel::wait::Status::parse)?, row)?,
     })
 }
 
-/// How an ask that is not open stands.
-pub(crate) fn over(status: kernel::wait::Status, row: &Row) -> Result<Standing, Error> {
+/// The state of a wait that is not open.
+pub(crate) fn finished_state(status: kernel::wait::Status, row: &Row) -> Result<WaitState, Error> {
     match status {
-        kernel::wait::Status::Answered | kernel::wait::Status::Taken => Ok(Standing::Answered(answer_of(row)?)),
-        kernel::wait::Status::Expired => Ok(Standing::Expired),
-        _ => Err(Error::Conflict("the execution of this ask has ended".to_owned())),
+        kernel::wait::Status::Answered | kernel::wait::Status::Received => Ok(WaitState::Answered(answer_of(row)?)),
+        kernel::wait::Status::Expired => Ok(WaitState::Expired),
+        _ => Err(Error::Conflict("the execution of this wait has ended".to_owned())),
     }
 }
 
-fn answer_of(row: &Row) -> Result<Answer, Error> {
+fn answer_of(row: &Row) -> Result<WaitAnswer, Error> {
     let output: Option<Value> = row.try_get("output")?;
     let result = match row.try_get::<_, Option<Value>>("error")? {
-        Some(error) => Err(failure(error)),
+        Some(error) => Err(failure_of(error)),
         None => Ok(output.unwrap_or_default()),
     };
-    Ok(Answer { result, by: row.try_get("answered_by")?, at: row.try_get("answered_at")? })
+    Ok(WaitAnswer { result, by: row.try_get("answered_by")?, at: row.try_get("answered_at")? })
 }
 
 fn wait_of(row: &Row, execution: ExecutionId) -> Result<Wait, Error> {
     Ok(Wait {
-        place: place_of(row, execution)?,
+        key: wait_key(row, execution)?,
         attempt: row.try_get("attempt")?,
         status: parsed(row, "status", kernel::wait::Status::parse)?,
         event: row.try_get("event_type")?,

@@ -1,17 +1,16 @@
-//! Webhooks: who is told when executions of a workspace end, and the secrets that messages are signed with.
+//! Webhooks: where the ends of a workspace's executions are sent, and the secrets that sign the messages.
 //!
 //! Invariants
-//! - A secret is sealed before it comes here, bound to its webhook and version; the newest is good, and the one before
-//!   for a time.
-//! - Every accepted change leaves an audit row in its own transaction, without the secret.
+//! - A secret arrives here encrypted, bound to its webhook and version. The newest is valid, and the previous one for a
+//!   time.
+//! - Every accepted change writes an audit row in its own transaction, without the secret.
 //!
-//! What happens if the process dies: before the commit nothing was changed; after it the answer with the secret may be
-//! lost, and another rotation makes one that is known.
+//! If the process dies before the commit, nothing was changed. After it, the response with the secret may be lost;
+//! rotating again makes a new one.
 //!
-//! Not here: what is told, and when (`webhook::delivery`), sealing (`engine::vault`).
+//! Not here: what is sent, and when (`webhook::delivery`), encrypting (`engine::vault`).
 
 pub mod delivery;
-pub mod hook;
 
 use std::time::Duration;
 
@@ -24,13 +23,13 @@ use uuid::Uuid;
 
 use crate::access::secret::Sealed;
 use crate::sql::sql;
-use crate::workspace::{audit, taken};
+use crate::workspace::{audit, conflict_on};
 use crate::{Error, Store};
 
-/// The most webhooks of one workspace.
-pub const MOST: i64 = 100;
+/// The maximum number of webhooks in a workspace.
+pub const MAX_WEBHOOKS: i64 = 100;
 
-/// A webhook as stored.
+/// A stored webhook.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     pub id: Uuid,
@@ -41,9 +40,9 @@ pub struct Webhook {
     pub definition: Option<DefinitionId>,
     pub definition_name: Option<String>,
     pub description: Option<String>,
-    /// Nothing was taken since then.
+    /// Every delivery since then has failed.
     pub failing_since: Option<Timestamp>,
-    /// It is off, since then and for that reason.
+    /// It is disabled: since when, and why.
     pub disabled: Option<(Timestamp, String)>,
     pub secret_version: i32,
     pub created_at: Timestamp,
@@ -51,7 +50,7 @@ pub struct Webhook {
     pub created_by: String,
 }
 
-/// A webhook to be made.
+/// A webhook to create.
 #[derive(Clone, Debug)]
 pub struct NewWebhook {
     pub id: Uuid,
@@ -62,35 +61,38 @@ pub struct NewWebhook {
     pub description: Option<String>,
 }
 
-/// What to change; nothing leaves a thing as it is.
+/// What to change; None leaves a field unchanged.
 #[derive(Clone, Debug, Default)]
-pub struct Change {
+pub struct WebhookChange {
     pub url: Option<String>,
     pub events: Option<Vec<Status>>,
-    pub description: Option<String>,
+    /// A new description; Some(None) removes it.
+    pub description: Option<Option<String>>,
     pub enabled: Option<bool>,
 }
 
-/// Where a webhook's secret belongs: no secret of a workspace is called so.
+/// The name under which a webhook's secret is encrypted. No secret of a workspace can have it.
 pub fn secret_name(webhook: Uuid) -> String {
     format!("webhook:{webhook}")
 }
 
 impl Store {
-    /// Makes a webhook with its first secret. An unknown workspace is not found, one that is full a conflict.
+    /// Creates a webhook with its first secret. An unknown workspace is `NotFound`; one at its limit is a `Conflict`.
     pub async fn create_webhook(&self, new: &NewWebhook, sealed: &Sealed, actor: &str) -> Result<(), Error> {
         let NewWebhook { id, workspace, url, events, definition, description } = new;
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let (names, of) = (names(events), definition.map(|id| id.0));
         let made = transaction
-            .execute(sql!("webhook/add"), &[id, &workspace.0, url, &names, &of, description, &actor, &MOST])
+            .execute(sql!("webhook/add"), &[id, &workspace.0, url, &names, &of, description, &actor, &MAX_WEBHOOKS])
             .await?;
         if made == 0 {
             drop(transaction);
             drop(client);
             self.workspace(*workspace).await?;
-            return Err(Error::Conflict(format!("a workspace has at most {MOST} webhooks")));
+            return Err(Error::Conflict(format!(
+                "the workspace's limit of {MAX_WEBHOOKS} webhooks is reached; delete one first"
+            )));
         }
         add_secret(&transaction, *id, sealed).await?;
         let detail = json!({ "host": host(url), "events": names, "workflowDefinitionId": definition });
@@ -98,7 +100,7 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Webhooks of a workspace (none: all there are), after an id.
+    /// Lists webhooks of a workspace (None: all), after an id.
     pub async fn webhooks(
         &self,
         workspace: Option<WorkspaceId>,
@@ -110,7 +112,7 @@ impl Store {
         rows.iter().map(webhook_of).collect()
     }
 
-    /// One webhook, if this workspace (none: any) may see it.
+    /// One webhook, if this workspace (None: any) may see it.
     pub async fn webhook(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<Webhook, Error> {
         let workspace = workspace.map(|id| id.0);
         webhook_of(&self.one(sql!("webhook/list"), &[&Uuid::nil(), &workspace, &Some(id), &1_i64]).await?)
@@ -120,17 +122,19 @@ impl Store {
         &self,
         id: Uuid,
         workspace: Option<WorkspaceId>,
-        change: &Change,
+        change: &WebhookChange,
         actor: &str,
     ) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let (of, names) = (workspace.map(|id| id.0), change.events.as_deref().map(names));
-        let off = format!("turned off by {actor}");
+        let (describes, description) =
+            (change.description.is_some(), change.description.as_ref().and_then(Option::as_deref));
+        let off = format!("disabled by {actor}");
         let row = transaction
             .query_opt(
                 sql!("webhook/change"),
-                &[&id, &of, &change.url, &names, &change.description, &change.enabled, &off],
+                &[&id, &of, &change.url, &names, &describes, &description, &change.enabled, &off],
             )
             .await?;
         let owner = WorkspaceId(row.ok_or(Error::NotFound)?.try_get(0)?);
@@ -151,49 +155,63 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Sets the next version of a webhook's secret; the one before is good for `overlap` more. One that was overtaken
-    /// is a conflict.
-    pub async fn rotate_webhook(&self, id: Uuid, sealed: &Sealed, overlap: Duration, actor: &str) -> Result<(), Error> {
+    /// Sets the next version of a webhook's secret; the previous one stays valid for `grace_period`. If another
+    /// rotation was first, a `Conflict`.
+    pub async fn rotate_webhook(
+        &self,
+        id: Uuid,
+        sealed: &Sealed,
+        grace_period: Duration,
+        actor: &str,
+    ) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let before = sealed.version - 1;
-        let ended = transaction.execute(sql!("webhook_secret/end"), &[&id, &before, &overlap.as_secs_f64()]).await?;
+        let ended =
+            transaction.execute(sql!("webhook_secret/end"), &[&id, &before, &grace_period.as_secs_f64()]).await?;
         if ended == 0 {
-            return Err(overtaken());
+            return Err(rotation_conflict());
         }
         add_secret(&transaction, id, sealed).await?;
-        let detail = json!({ "version": sealed.version, "overlapSeconds": overlap.as_secs() });
+        let detail = json!({ "version": sealed.version, "gracePeriodSeconds": grace_period.as_secs() });
         audit(&transaction, Some(sealed.workspace), actor, "webhook.rotate", "webhook", id, &detail).await?;
         Ok(transaction.commit().await?)
     }
 
-    /// What messages of these webhooks are signed with now, the newest first.
+    /// The secrets that sign messages of these webhooks now, newest first.
     pub async fn webhook_secrets(&self, webhooks: &[Uuid]) -> Result<Vec<(Uuid, Sealed)>, Error> {
         let rows = self.query(sql!("webhook_secret/sealed"), &[&webhooks]).await?;
         rows.iter().map(sealed_of).collect()
     }
 
-    /// Secrets of any webhook whose key is under another outer key than this, after a place in a stable order.
-    pub async fn webhook_secrets_under_others(
+    /// Secrets of any webhook whose data key is encrypted with another outer key than this, after a position in a
+    /// stable order.
+    pub async fn webhook_secrets_to_reencrypt(
         &self,
         key_id: &str,
         after: (Uuid, i32),
         limit: i64,
     ) -> Result<Vec<(Uuid, Sealed)>, Error> {
-        let rows = self.query(sql!("webhook_secret/under_others"), &[&key_id, &after.0, &after.1, &limit]).await?;
+        let rows = self.query(sql!("webhook_secret/under_other_keys"), &[&key_id, &after.0, &after.1, &limit]).await?;
         rows.iter().map(sealed_of).collect()
     }
 
-    /// One webhook secret of each outer key that seals any, so many keys at most.
+    /// One webhook secret per outer key in use, for at most `limit` outer keys.
     pub async fn webhook_key_samples(&self, limit: i64) -> Result<Vec<Sealed>, Error> {
         let rows = self.query(sql!("webhook_secret/key_samples"), &[&limit]).await?;
         rows.iter().map(|row| sealed_of(row).map(|(_, sealed)| sealed)).collect()
     }
 
-    /// Puts the data key of a webhook's secret under another outer key; false if it is another by now.
-    pub async fn reseal_webhook_secret(&self, id: Uuid, was: &Sealed, key: &[u8], key_id: &str) -> Result<bool, Error> {
+    /// Re-encrypts the data key of a webhook's secret. False if it has changed since `was` was read.
+    pub async fn reencrypt_webhook_secret(
+        &self,
+        id: Uuid,
+        was: &Sealed,
+        key: &[u8],
+        key_id: &str,
+    ) -> Result<bool, Error> {
         let changed =
-            self.execute(sql!("webhook_secret/reseal"), &[&id, &was.version, &was.key_id, &key, &key_id]).await?;
+            self.execute(sql!("webhook_secret/reencrypt"), &[&id, &was.version, &was.key_id, &key, &key_id]).await?;
         Ok(changed == 1)
     }
 }
@@ -202,18 +220,18 @@ async fn add_secret(transaction: &deadpool_postgres::Transaction<'_>, id: Uuid, 
     let Sealed { workspace, version, value, key, key_id, .. } = sealed;
     let added =
         transaction.execute(sql!("webhook_secret/add"), &[&id, version, &workspace.0, value, key, key_id]).await;
-    added.map_err(Error::from).map_err(|error| taken(error, "webhook_secret_pkey", told)).map(drop)
+    added.map_err(Error::from).map_err(|error| conflict_on(error, "webhook_secret_pkey", rotation_message)).map(drop)
 }
 
-fn overtaken() -> Error {
-    Error::Conflict(told())
+fn rotation_conflict() -> Error {
+    Error::Conflict(rotation_message())
 }
 
-fn told() -> String {
-    "the secret is being rotated by others; try again".to_owned()
+fn rotation_message() -> String {
+    "another request is rotating the secret; try again".to_owned()
 }
 
-/// Where a URL leads: its path and query may hold what is somebody's secret.
+/// The host of a URL. Its path and query may contain secrets.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

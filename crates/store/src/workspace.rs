@@ -1,8 +1,8 @@
-//! Workspaces: what each may use, and what it uses now.
+//! Workspaces: the limits of each, and how many slots and ready items it has now.
 //!
 //! Invariants
-//! - A change of limit takes the shard's lock (a trigger), so no claim straddles it.
-//! - Every accepted change leaves an audit row in its own transaction.
+//! - Changing a limit takes the shard's lock (in a trigger on the table), so no claim overlaps the change.
+//! - Every accepted change writes an audit row in its own transaction.
 
 use jiff::Timestamp;
 use kernel::ids::WorkspaceId;
@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use crate::sql::sql;
 use crate::{Error, Store};
 
-/// A workspace as people read it.
+/// A workspace for display.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     pub id: WorkspaceId,
@@ -24,12 +24,12 @@ pub struct Workspace {
     pub weight: i16,
     pub max_backlog: Option<i32>,
     pub running: i32,
-    /// Ready items, counted to a thousand and one.
+    /// Ready items, counted up to `MAX_COUNTED` + 1.
     pub ready: i32,
     pub created_at: Timestamp,
 }
 
-/// A workspace to be made.
+/// A workspace to create.
 #[derive(Clone, Debug)]
 pub struct NewWorkspace {
     pub id: WorkspaceId,
@@ -37,25 +37,25 @@ pub struct NewWorkspace {
     pub tier: String,
     pub limit_override: Option<i32>,
     pub weight: i16,
-    /// The most that may wait; none for what the service allows.
+    /// The backlog limit; None: the service's default.
     pub max_backlog: Option<i32>,
 }
 
-/// What to change; nothing leaves a thing as it is.
+/// What to change; a field that is None stays unchanged.
 #[derive(Clone, Debug, Default)]
-pub struct Change {
+pub struct WorkspaceChange {
     pub tier: Option<String>,
-    /// A new override, or none to go back to the tier's limit.
+    /// A new override; Some(None) returns to the tier's limit.
     pub limit_override: Option<Option<i32>>,
     pub weight: Option<i16>,
-    /// A new backlog limit, or none to go back to what the service allows.
+    /// A new backlog limit; Some(None) returns to the service's default.
     pub max_backlog: Option<Option<i32>>,
 }
 
-/// How far a workspace's items are counted; one more means more.
-pub const COUNTED: i64 = 1_000;
+/// Items of a workspace are counted up to this number plus one; that last value means "more than this".
+pub const MAX_COUNTED: i64 = 1_000;
 
-/// What a workspace may use, uses, and has waiting.
+/// What a workspace may use, what it uses, and its backlog.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacity {
     pub limit: i32,
@@ -66,12 +66,12 @@ pub struct Capacity {
     pub waits_for_key: i64,
     pub waits_for_definition: i64,
     pub failed: i64,
-    /// How long the oldest has waited that is not delayed.
+    /// The age of the oldest item that is not delayed.
     pub oldest_s: Option<f64>,
 }
 
 impl Store {
-    /// Makes a workspace. A taken name is a conflict; an unknown tier is refused data.
+    /// Creates a workspace. A name in use is a `Conflict`; an unknown tier is an `Error::Refused`.
     pub async fn create_workspace(&self, new: &NewWorkspace, actor: &str) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
@@ -81,7 +81,9 @@ impl Store {
             .await
             .map_err(Error::from)
             .map_err(|error| {
-                taken(error, "workspace_living_name", || format!("a workspace is called {name:?} already"))
+                conflict_on(error, "workspace_living_name", || {
+                    format!("a workspace is already named {name:?}; choose another name")
+                })
             })?;
         let detail = json!({ "name": name, "tier": tier });
         audit(&transaction, Some(*id), actor, "workspace.create", "workspace", id.0, &detail).await?;
@@ -89,7 +91,7 @@ impl Store {
     }
 
     /// Changes what a workspace may use.
-    pub async fn change_workspace(&self, id: WorkspaceId, change: &Change, actor: &str) -> Result<(), Error> {
+    pub async fn change_workspace(&self, id: WorkspaceId, change: &WorkspaceChange, actor: &str) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let (overrides, limit) = (change.limit_override.is_some(), change.limit_override.flatten());
@@ -114,20 +116,20 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// One living workspace.
+    /// One workspace that is not deleted.
     pub async fn workspace(&self, id: WorkspaceId) -> Result<Workspace, Error> {
         workspace_of(&self.one(sql!("workspace/get"), &[&id.0]).await?)
     }
 
-    /// Living workspaces after a name (no name is empty), by name.
+    /// Lists workspaces that are not deleted after a name (an empty name: from the first), by name.
     pub async fn workspaces(&self, after: &str, limit: i64) -> Result<Vec<Workspace>, Error> {
         let rows = self.query(sql!("workspace/list"), &[&after, &limit]).await?;
         rows.iter().map(workspace_of).collect()
     }
 
-    /// What a living workspace has room for, and what waits.
+    /// The capacity and the backlog of a workspace that is not deleted.
     pub async fn capacity(&self, id: WorkspaceId) -> Result<Capacity, Error> {
-        let row = self.one(sql!("workspace/capacity"), &[&id.0, &(COUNTED + 1)]).await?;
+        let row = self.one(sql!("workspace/capacity"), &[&id.0, &(MAX_COUNTED + 1)]).await?;
         let count = |column: &str| row.try_get::<_, i32>(column).map(i64::from);
         Ok(Capacity {
             limit: row.try_get("max_running")?,
@@ -142,7 +144,7 @@ impl Store {
         })
     }
 
-    /// The living workspace of a name.
+    /// Finds a workspace by name that is not deleted.
     pub async fn workspace_named(&self, name: &str) -> Result<WorkspaceId, Error> {
         Ok(WorkspaceId(self.one(sql!("workspace/find_by_name"), &[&name]).await?.try_get(0)?))
     }
@@ -164,9 +166,14 @@ fn workspace_of(row: &Row) -> Result<Workspace, Error> {
     })
 }
 
-/// A unique violation of this index is a conflict that a person can understand.
-pub(crate) fn taken(error: Error, index: &str, message: impl FnOnce() -> String) -> Error {
+/// Turns a unique violation of this index into a readable `Conflict`.
+pub(crate) fn conflict_on(error: Error, index: &str, message: impl FnOnce() -> String) -> Error {
     if error.refused_by(index) { Error::Conflict(message()) } else { error }
+}
+
+/// The error of a change whose row another request changed since the caller read it.
+pub(crate) fn changed_meanwhile() -> Error {
+    Error::Conflict("another request changed this resource at the same time: repeat the request".to_owned())
 }
 
 pub(crate) async fn audit(

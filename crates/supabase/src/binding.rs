@@ -1,68 +1,69 @@
-//! What a channel asked to be told: its bindings, each an event, a table and a filter.
+//! The bindings of a channel. Each names an event, a table and a filter, and says which changes the channel receives.
 //!
 //! Invariants
-//! - One binding is answered for each that was asked for, in the same order, echoed as it came.
+//! - The reply to a join has one entry for each requested binding, in the same order, with the requested fields.
 //! - Ids are numbers from 1, unique in the channel.
-//! - A wildcard means the published table, and never more.
-//! - A binding is told the columns that it selects, all of them if it selects none.
+//! - A wildcard means the published table only.
+//! - A binding receives the columns that it selects; all columns if it selects none.
 
 use serde_json::{Value, json};
 
-use crate::filter::{Filter, Invalid};
+use crate::filter::{Filter, FilterError};
 use kernel::change::{Change, Op, Topic};
 use kernel::job::table::{self, Column, SCHEMA, TABLE};
 
-/// The most bindings of one channel.
+/// The largest number of bindings of one channel.
 pub const MOST: usize = 100;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     pub id: u64,
-    /// None: every one.
+    /// None: every operation.
     op: Option<Op>,
     filter: Filter,
-    /// None: every one.
+    /// None: every column.
     columns: Option<Vec<Column>>,
 }
 
-/// The bindings of a channel that a change is for and that are told the same of it.
+/// The bindings of a channel that receive the same columns of a change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told<'a> {
+pub struct Recipients<'a> {
     pub ids: Vec<u64>,
-    /// None: every one.
+    /// None: every column.
     pub columns: Option<&'a [Column]>,
 }
 
 /// Why a channel cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum JoinError {
     #[error("ConfigurationError: a channel has at most {MOST} postgres_changes")]
     TooMany,
-    #[error("ConfigurationError: postgres_changes is a list of objects")]
+    #[error("ConfigurationError: postgres_changes must be a list of objects")]
     Shape,
-    #[error("ConfigurationError: event {0:?} is none of INSERT, UPDATE, DELETE and *")]
+    #[error("ConfigurationError: event {0:?} must be INSERT, UPDATE, DELETE or *")]
     Event(String),
-    // The same for a table that exists and is not published: which ones there are is nobody's business.
-    #[error("RealtimeDisabledForConfiguration: table {schema}.{table} is not published")]
+    // A table that does not exist gets the same error as any other table, so that clients cannot find out which
+    // tables exist.
+    #[error("RealtimeDisabledForConfiguration: {schema}.{table} cannot be subscribed to; only {SCHEMA}.{TABLE} can")]
     Unpublished { schema: String, table: String },
-    #[error("ConfigurationError: select is a list of columns")]
+    #[error("ConfigurationError: select must be a list of columns")]
     Select,
     #[error("ConfigurationError: there is no column {0:?}")]
     Column(String),
     #[error("InvalidFilter: {0}")]
-    Filter(#[from] Invalid),
+    Filter(#[from] FilterError),
 }
 
-/// What a join asks for, and the entries that answer it.
-pub fn read(join: &Value) -> Result<(Vec<Binding>, Vec<Value>), Refused> {
+/// Reads the payload of a join. Returns its bindings, and the entries of the reply.
+pub fn read_join(join: &Value) -> Result<(Vec<Binding>, Vec<Value>), JoinError> {
     let asked = match join.pointer("/config/postgres_changes") {
         None | Some(Value::Null) => &[],
         Some(Value::Array(asked)) => asked.as_slice(),
-        Some(_) => return Err(Refused::Shape),
+        Some(_) => return Err(JoinError::Shape),
     };
     let asked: Vec<&Value> = asked.iter().filter(|entry| !entry.is_null()).collect();
     if asked.len() > MOST {
-        return Err(Refused::TooMany);
+        return Err(JoinError::TooMany);
     }
     let mut bindings = Vec::new();
     let mut echoed = Vec::new();
@@ -79,52 +80,52 @@ pub fn read(join: &Value) -> Result<(Vec<Binding>, Vec<Value>), Refused> {
     Ok((bindings, echoed))
 }
 
-fn binding(id: u64, entry: &Value) -> Result<Binding, Refused> {
+fn binding(id: u64, entry: &Value) -> Result<Binding, JoinError> {
     let text = |name: &str| match entry.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(_) => Err(Refused::Shape),
+        Some(_) => Err(JoinError::Shape),
     };
     let (event, schema, table) = (text("event")?, text("schema")?, text("table")?);
     let op = match event.unwrap_or("*") {
         "*" => None,
-        name => Some(Op::parse(&name.to_ascii_uppercase()).ok_or_else(|| Refused::Event(name.to_owned()))?),
+        name => Some(Op::parse(&name.to_ascii_uppercase()).ok_or_else(|| JoinError::Event(name.to_owned()))?),
     };
     let (schema, table) = (schema.unwrap_or(SCHEMA), table.unwrap_or("*"));
     if ![SCHEMA, "*"].contains(&schema) || ![TABLE, "*"].contains(&table) {
-        return Err(Refused::Unpublished { schema: schema.to_owned(), table: table.to_owned() });
+        return Err(JoinError::Unpublished { schema: schema.to_owned(), table: table.to_owned() });
     }
     let filter = Filter::parse(text("filter")?.unwrap_or_default())?;
     Ok(Binding { id, op, filter, columns: selected(entry.get("select"))? })
 }
 
-fn selected(select: Option<&Value>) -> Result<Option<Vec<Column>>, Refused> {
+fn selected(select: Option<&Value>) -> Result<Option<Vec<Column>>, JoinError> {
     let names = match select {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Array(names)) => names,
-        Some(_) => return Err(Refused::Select),
+        Some(_) => return Err(JoinError::Select),
     };
     let column = |name: &Value| {
-        let name = name.as_str().ok_or(Refused::Select)?;
-        table::find(name).ok_or_else(|| Refused::Column(name.to_owned()))
+        let name = name.as_str().ok_or(JoinError::Select)?;
+        table::find(name).ok_or_else(|| JoinError::Column(name.to_owned()))
     };
     let columns: Vec<Column> = names.iter().map(column).collect::<Result<_, _>>()?;
     Ok(Some(columns).filter(|columns| !columns.is_empty()))
 }
 
-/// The bindings that a change is for, by what they are told of it.
-pub fn matching<'a>(bindings: &'a [Binding], change: &Change) -> Vec<Told<'a>> {
-    let Some(row) = change.row().filter(|_| change.topic == Topic::Projection) else { return Vec::new() };
+/// The bindings that match a change, grouped by the columns that they select.
+pub fn find_recipients<'a>(bindings: &'a [Binding], change: &Change) -> Vec<Recipients<'a>> {
+    let Some(row) = change.row().filter(|_| change.topic == Topic::Job) else { return Vec::new() };
     let fits = |binding: &&Binding| binding.op.is_none_or(|op| op == change.op) && binding.filter.fits(row);
-    let mut told: Vec<Told<'a>> = Vec::new();
+    let mut recipients: Vec<Recipients<'a>> = Vec::new();
     for binding in bindings.iter().filter(fits) {
         let columns = binding.columns.as_deref();
-        match told.iter_mut().find(|known| known.columns == columns) {
+        match recipients.iter_mut().find(|known| known.columns == columns) {
             Some(known) => known.ids.push(binding.id),
-            None => told.push(Told { ids: vec![binding.id], columns }),
+            None => recipients.push(Recipients { ids: vec![binding.id], columns }),
         }
     }
-    told
+    recipients
 }
 
 #[cfg(test)]
@@ -133,14 +134,14 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use kernel::change::cursor::Place;
+    use kernel::change::cursor::Position;
 
     fn change(op: Op, record: Option<Value>, old: Option<Value>) -> Change {
-        let (place, id) = (Place { xid: 1, seq: 1 }, Uuid::nil());
+        let (position, id) = (Position { xid: 1, seq: 1 }, Uuid::nil());
         Change {
-            place,
+            position,
             at: Timestamp::UNIX_EPOCH,
-            topic: Topic::Projection,
+            topic: Topic::Job,
             op,
             id,
             workspace: None,
@@ -163,7 +164,7 @@ mod tests {
             { "event": "DELETE", "schema": "public", "table": "*", "filter": "retry_count=gt.2" },
             { "event": "DELETE", "select": ["id"] },
         ]));
-        let (bindings, echoed) = read(&asked).expect("a join");
+        let (bindings, echoed) = read_join(&asked).expect("a join");
         assert_eq!(
             json!(echoed),
             json!([
@@ -180,35 +181,46 @@ mod tests {
             (change(Op::Update, row("pending", 1), row("failed", 1)), vec![(vec![2], "id")]),
             (change(Op::Delete, None, row("failed", 3)), vec![(vec![2, 4], "id"), (vec![3], "*")]),
         ] {
-            let name = |told: Told<'_>| (told.ids, told.columns.map_or("*", |columns| columns[0].name));
-            assert_eq!(matching(&bindings, &change).into_iter().map(name).collect::<Vec<_>>(), ids, "{change:?}");
+            let name = |recipients: Recipients<'_>| {
+                (recipients.ids, recipients.columns.map_or("*", |columns| columns[0].name))
+            };
+            assert_eq!(
+                find_recipients(&bindings, &change).into_iter().map(name).collect::<Vec<_>>(),
+                ids,
+                "{change:?}"
+            );
         }
         let execution = Change { topic: Topic::Execution, ..change(Op::Insert, row("pending", 0), None) };
-        assert_eq!(matching(&bindings, &execution), vec![]);
+        assert_eq!(find_recipients(&bindings, &execution), vec![]);
     }
 
     #[test]
-    fn what_is_not_published_or_not_understood_is_refused() {
+    fn unpublished_tables_and_invalid_bindings_are_refused() {
         for (entries, reason) in [
-            (json!([{ "table": "nope" }]), "RealtimeDisabledForConfiguration: table public.nope is not published"),
-            (json!([{ "schema": "x" }]), "RealtimeDisabledForConfiguration: table x.* is not published"),
-            (
-                json!([{ "table": "api_key" }]),
-                "RealtimeDisabledForConfiguration: table public.api_key is not published",
-            ),
             (
                 json!([{ "event": "TRUNCATE" }]),
-                "ConfigurationError: event \"TRUNCATE\" is none of INSERT, UPDATE, DELETE and *",
+                "ConfigurationError: event \"TRUNCATE\" must be INSERT, UPDATE, DELETE or *",
             ),
-            (json!([{ "select": "id" }]), "ConfigurationError: select is a list of columns"),
+            (json!([{ "select": "id" }]), "ConfigurationError: select must be a list of columns"),
             (json!([{ "select": ["id", "x"] }]), "ConfigurationError: there is no column \"x\""),
             (json!([{ "filter": "x=eq.1" }]), "InvalidFilter: there is no column \"x\""),
-            (json!({}), "ConfigurationError: postgres_changes is a list of objects"),
-            (json!([{ "event": 1 }]), "ConfigurationError: postgres_changes is a list of objects"),
+            (json!({}), "ConfigurationError: postgres_changes must be a list of objects"),
+            (json!([{ "event": 1 }]), "ConfigurationError: postgres_changes must be a list of objects"),
             (json!(vec![json!({}); 101]), "ConfigurationError: a channel has at most 100 postgres_changes"),
         ] {
-            assert_eq!(read(&join(entries)).expect_err(reason).to_string(), reason);
+            assert_eq!(read_join(&join(entries)).expect_err(reason).to_string(), reason);
         }
-        assert_eq!(read(&json!({})), Ok((vec![], vec![])));
+        for (entries, table) in [
+            (json!([{ "table": "nope" }]), "public.nope"),
+            (json!([{ "schema": "x" }]), "x.*"),
+            (json!([{ "table": "api_key" }]), "public.api_key"),
+        ] {
+            let reason = format!(
+                "RealtimeDisabledForConfiguration: {table} cannot be subscribed to; only \
+                 public.workflow_queue_projection can"
+            );
+            assert_eq!(read_join(&join(entries)).expect_err(&reason).to_string(), reason);
+        }
+        assert_eq!(read_join(&json!({})), Ok((vec![], vec![])));
     }
 }

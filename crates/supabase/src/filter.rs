@@ -1,120 +1,123 @@
 //! Filters of a subscription: `column=[not.]op.value`, joined by commas, all of which must hold.
 //!
 //! Invariants
-//! - Read once, at the join, into typed comparisons; whatever cannot be is refused there, with the reason.
-//! - Null matches nothing but `is.null`, under `not.` neither.
-//! - A comma inside brackets, or inside quotes at the start of a value, separates nothing.
+//! - A filter is parsed once, when its channel is joined, into typed comparisons. An invalid filter fails the join, and
+//!   the reply has the reason.
+//! - A null value matches only `is.null`. No other comparison matches it, not even with `not.`.
+//! - A comma inside parentheses, or inside quotes at the start of a value, does not separate values.
 //!
-//! Not here: the same comparisons as a query string has them (`crate::rest`), which the database evaluates.
+//! Not here: filters in a query string (`crate::rest`): the database evaluates those.
 
-use kernel::job::query::{Comparison, Term, Test};
-use kernel::job::table::{self, Column, Typed};
+use kernel::job::query::{Comparison, Predicate, Term};
+use kernel::job::table::{self, Column, ColumnValue};
 use serde_json::Value;
 
-/// What a filter asks of a row. Empty: nothing.
+/// The conditions that a row must fulfil. Empty: every row matches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
-    terms: Vec<Term<Typed>>,
+    terms: Vec<Term<ColumnValue>>,
 }
 
-/// The most comparisons of one filter: each is made for each change.
+/// The largest number of comparisons in one filter. It is bounded because all of them are evaluated for each change.
 const MOST_TERMS: usize = 20;
 
-/// Where a term is written.
+/// The syntax in which a term is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In a filter of the socket, where any value may stand in quotes.
-    Filter,
-    /// In a query string, where the values of a list may, and any other is taken as it is.
-    Query,
+pub enum Syntax {
+    /// A filter of the socket: any value may be quoted.
+    SocketFilter,
+    /// A query string: only the values of a list may be quoted.
+    QueryString,
 }
 
 /// Why a filter cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
-    #[error("filter {0:?} is not of the form column=operator.value")]
+pub enum FilterError {
+    #[error("filter {0:?} must have the form column=operator.value")]
     Shape(String),
     #[error("there is no column {0:?}")]
     Column(String),
-    #[error("the operator {0:?} is not known; there are eq, neq, lt, lte, gt, gte, in and is")]
+    #[error("unknown operator {0:?}: use eq, neq, lt, lte, gt, gte, in or is")]
     Operator(String),
-    #[error("column {column} has no order, so {operator} cannot be asked of it")]
+    #[error("column {column} has no order, so {operator} cannot be used with it")]
     Unordered { column: &'static str, operator: String },
-    #[error("{value:?} is no {of}, which column {column} holds")]
+    #[error("{value:?} is not of type {of}, the type of column {column}")]
     Value { column: &'static str, of: &'static str, value: String },
-    #[error("a list is written (a,b,c), with at most {0} values")]
+    #[error("a list must have the form (a,b,c), with at most {0} values")]
     List(usize),
-    #[error("`is` takes null")]
+    #[error("the operator is allows only null")]
     Is,
     #[error("a filter has at most {MOST_TERMS} comparisons")]
     TooMany,
 }
 
-impl Place {
-    /// The most values of one `in`.
+impl Syntax {
+    /// The largest number of values in one `in`.
     fn most_values(self) -> usize {
         match self {
-            Place::Filter => 100,
-            Place::Query => 1_000,
+            Syntax::SocketFilter => 100,
+            Syntax::QueryString => 1_000,
         }
     }
 }
 
 impl Filter {
     /// Reads a filter as a client writes it.
-    pub fn parse(text: &str) -> Result<Filter, Invalid> {
+    pub fn parse(text: &str) -> Result<Filter, FilterError> {
         if text.trim().is_empty() {
             return Ok(Filter::default());
         }
         let terms = split(text);
         if terms.len() > MOST_TERMS {
-            return Err(Invalid::TooMany);
+            return Err(FilterError::TooMany);
         }
         let terms = terms.into_iter().map(|term| {
-            let (name, rest) = term.split_once('=').ok_or_else(|| Invalid::Shape(term.to_owned()))?;
-            typed_term(read_term(name.trim(), rest, Place::Filter)?)
+            let (name, rest) = term.split_once('=').ok_or_else(|| FilterError::Shape(term.to_owned()))?;
+            typed_term(read_term(name.trim(), rest, Syntax::SocketFilter)?)
         });
         terms.collect::<Result<_, _>>().map(|terms| Filter { terms })
     }
 
-    /// Does a row's image fit?
+    /// Whether a row, as JSON, matches every comparison.
     pub fn fits(&self, row: &Value) -> bool {
         self.terms.iter().all(|term| term.fits(row))
     }
 }
 
-/// Reads what follows a column's name, `[not.]op.value`.
-pub fn read_term(name: &str, rest: &str, place: Place) -> Result<Term<String>, Invalid> {
-    let column = table::find(name).ok_or_else(|| Invalid::Column(name.to_owned()))?;
+/// Reads one comparison. `rest` is the text after the name of the column: `[not.]op.value`.
+pub fn read_term(name: &str, rest: &str, syntax: Syntax) -> Result<Term<String>, FilterError> {
+    let column = table::find(name).ok_or_else(|| FilterError::Column(name.to_owned()))?;
     let (not, rest) = rest.strip_prefix("not.").map_or((false, rest), |rest| (true, rest));
-    let (operator, value) = rest.split_once('.').ok_or_else(|| Invalid::Shape(format!("{name}={rest}")))?;
+    let (operator, value) = rest.split_once('.').ok_or_else(|| FilterError::Shape(format!("{name}={rest}")))?;
     let test = match operator {
-        "in" => Test::In(list(value, place.most_values())?),
-        "is" if value == "null" => Test::IsNull,
-        "is" => return Err(Invalid::Is),
+        "in" => Predicate::In(list(value, syntax.most_values())?),
+        "is" if value == "null" => Predicate::IsNull,
+        "is" => return Err(FilterError::Is),
         _ => {
-            let comparison = comparison(operator).ok_or_else(|| Invalid::Operator(operator.to_owned()))?;
+            let comparison = comparison(operator).ok_or_else(|| FilterError::Operator(operator.to_owned()))?;
             if !column.of.is_ordered() && !matches!(comparison, Comparison::Eq | Comparison::Neq) {
-                return Err(Invalid::Unordered { column: column.name, operator: operator.to_owned() });
+                return Err(FilterError::Unordered { column: column.name, operator: operator.to_owned() });
             }
-            let value = if place == Place::Filter { unquoted(value) } else { value.to_owned() };
-            Test::Compare(comparison, value)
+            let value = if syntax == Syntax::SocketFilter { unquoted(value) } else { value.to_owned() };
+            Predicate::Compare(comparison, value)
         }
     };
     Ok(Term { column, not, test })
 }
 
-fn typed_term(term: Term<String>) -> Result<Term<Typed>, Invalid> {
+fn typed_term(term: Term<String>) -> Result<Term<ColumnValue>, FilterError> {
     let Term { column, not, test } = term;
     let test = match test {
-        Test::Compare(comparison, value) => Test::Compare(comparison, typed(column, &value)?),
-        Test::In(values) => Test::In(values.iter().map(|value| typed(column, value)).collect::<Result<_, _>>()?),
-        Test::IsNull => Test::IsNull,
+        Predicate::Compare(comparison, value) => Predicate::Compare(comparison, typed(column, &value)?),
+        Predicate::In(values) => {
+            Predicate::In(values.iter().map(|value| typed(column, value)).collect::<Result<_, _>>()?)
+        }
+        Predicate::IsNull => Predicate::IsNull,
     };
     Ok(Term { column, not, test })
 }
 
-/// The comparison of this name.
+/// The comparison with this name. None: there is no such comparison.
 fn comparison(name: &str) -> Option<Comparison> {
     Some(match name {
         "eq" => Comparison::Eq,
@@ -127,12 +130,12 @@ fn comparison(name: &str) -> Option<Comparison> {
     })
 }
 
-fn typed(column: Column, value: &str) -> Result<Typed, Invalid> {
-    let wrong = || Invalid::Value { column: column.name, of: column.of.name(), value: value.to_owned() };
+fn typed(column: Column, value: &str) -> Result<ColumnValue, FilterError> {
+    let wrong = || FilterError::Value { column: column.name, of: column.of.name(), value: value.to_owned() };
     column.of.read(value).ok_or_else(wrong)
 }
 
-/// The parts of a text between commas that separate. A quote is one only at the start of a value.
+/// Splits a text at its separating commas. A quote is special only at the start of a value.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut from, mut depth, mut quoted, mut escaped) = (Vec::new(), 0, 0_usize, false, false);
     let mut before = ',';
@@ -157,17 +160,17 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The values of `(a,b,c)`; none of `()`.
-fn list(text: &str, most: usize) -> Result<Vec<String>, Invalid> {
-    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).ok_or(Invalid::List(most))?;
+/// Reads the values of `(a,b,c)`. `()` is an empty list.
+fn list(text: &str, most: usize) -> Result<Vec<String>, FilterError> {
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).ok_or(FilterError::List(most))?;
     if inner.is_empty() {
         return Ok(Vec::new());
     }
     let values: Vec<String> = split(inner).into_iter().map(unquoted).collect();
-    if values.len() > most { Err(Invalid::List(most)) } else { Ok(values) }
+    if values.len() > most { Err(FilterError::List(most)) } else { Ok(values) }
 }
 
-/// A value without the quotes around it.
+/// Removes the quotes around a value, and the escapes inside them.
 fn unquoted(text: &str) -> String {
     let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return text.to_owned() };
     let (mut value, mut escaped) = (String::new(), false);
@@ -228,24 +231,24 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_has_so_many_comparisons_and_no_more() {
+    fn the_number_of_comparisons_is_limited() {
         let of = |count: usize| Filter::parse(&vec!["status=neq.x"; count].join(","));
         assert!(of(MOST_TERMS).is_ok());
-        assert_eq!(of(MOST_TERMS + 1), Err(Invalid::TooMany));
+        assert_eq!(of(MOST_TERMS + 1), Err(FilterError::TooMany));
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_with_the_reason() {
+    fn an_invalid_filter_is_refused_with_the_reason() {
         for (filter, reason) in [
-            ("status", "filter \"status\" is not of the form column=operator.value"),
-            ("status=pending", "filter \"status=pending\" is not of the form column=operator.value"),
+            ("status", "filter \"status\" must have the form column=operator.value"),
+            ("status=pending", "filter \"status=pending\" must have the form column=operator.value"),
             ("nope=eq.1", "there is no column \"nope\""),
-            ("status=like.p", "the operator \"like\" is not known; there are eq, neq, lt, lte, gt, gte, in and is"),
-            ("retry_count=eq.abc", "\"abc\" is no int4, which column retry_count holds"),
-            ("retry_count=in.(1,x)", "\"x\" is no int4, which column retry_count holds"),
-            ("event_data=lt.1", "column event_data has no order, so lt cannot be asked of it"),
-            ("status=in.pending", "a list is written (a,b,c), with at most 100 values"),
-            ("status=is.true", "`is` takes null"),
+            ("status=like.p", "unknown operator \"like\": use eq, neq, lt, lte, gt, gte, in or is"),
+            ("retry_count=eq.abc", "\"abc\" is not of type int4, the type of column retry_count"),
+            ("retry_count=in.(1,x)", "\"x\" is not of type int4, the type of column retry_count"),
+            ("event_data=lt.1", "column event_data has no order, so lt cannot be used with it"),
+            ("status=in.pending", "a list must have the form (a,b,c), with at most 100 values"),
+            ("status=is.true", "the operator is allows only null"),
         ] {
             let refused = Filter::parse(filter).expect_err(filter);
             assert_eq!(refused.to_string(), reason);

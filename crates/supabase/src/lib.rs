@@ -1,10 +1,10 @@
-//! Somebody else's protocol, spoken at the edge: the socket frames and the table queries of the Supabase client.
+//! The protocol of the Supabase client: its socket frames and its table queries.
 //!
 //! Invariants
-//! - Pure: text in, the kernel's types out, and back. Nothing here does IO.
-//! - What the dialect has and we do not offer is refused with a reason, never ignored.
+//! - The code is pure: it converts between text and the kernel's types, and does no IO.
+//! - A part of the protocol that Forebay does not support is refused with a reason, never ignored.
 //!
-//! Not here: the published table and questions about it (`kernel::job`), statements (`store::job`), sockets and
+//! Not here: the published table and queries of it (`kernel::job`), statements (`store::job`), sockets and
 //! requests (`server::http`).
 
 pub mod binding;

@@ -1,352 +1,232 @@
-//! What a worker does for a workflow: begin, steps of light nodes, one node at a time, looks for answers, complete.
+//! The activities of a worker: begin a run, perform a step of light nodes or a single node, read answers, complete the
+//! run.
 //!
 //! Invariants
-//! - Every activity may be repeated, by this worker or another, at any moment: the rows tell what was done.
-//! - Trouble with the database is nobody's attempt: the activity fails in a way that Temporal repeats, unless it has
-//!   something to tell that only it knows (`told`).
-//! - A panic ends the node or the run that it belongs to; it is not repeated for ever.
-//! - Nothing is performed for a run that is another's by now: each write shows owner and epoch.
+//! - Every activity may be repeated at any moment, by this worker or another. The rows record what was already done.
+//! - A database error does not count as an attempt of a node: the activity fails with an error that Temporal retries.
+//!   An activity whose result is not stored anywhere yet retries the write itself (`attempt_end`).
+//! - A panic ends its node or its run, so that Temporal does not repeat the activity forever.
+//! - A worker changes nothing of a run that another process owns, because each write is fenced by owner and epoch.
 //!
-//! Not here: one node (`node`), calling out (`calls`), several light ones (`step`), loops (`loops`), children
-//! (`children`), what others do (`asks`), in which order (`workflow`).
+//! Not here: beginning a run (`begin`) and ending it (`completion`), one node (`node`), calls (`calls`), several light
+//! nodes (`step`), loops (`loops`), children (`children`), waits and users' tasks (`waits`), the order of activities
+//! (`workflow`).
 
-mod asks;
+mod attempt_end;
+mod begin;
 mod calls;
 mod children;
+mod completion;
 mod loops;
 mod node;
 mod runs;
 mod step;
-mod told;
+mod waits;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::attempt::child::readable;
-use engine::embedded::{Left, OnLeft, OnReady};
-use engine::nodes::call::Means;
-use engine::versions::{Version, Versions};
-use engine::{attempt, ending, say};
+use engine::embedded::{OnReady, OnRunExit};
+use engine::gather::Gather;
+use engine::nodes::call::CallResources;
+use engine::versions::VersionCache;
+use engine::{attempt, ending};
 use futures_util::FutureExt as _;
-use kernel::expression::Scope;
-use kernel::ids::{NodeKey, ProcessId};
-use kernel::run::Outcome;
 use kernel::run::failure::{Class, Failure};
 use kernel::run::node::Status;
-use kernel::signals::events;
-use store::batch::{Fate, by_halves};
-use store::run::attempt::Hold;
-use store::run::{BeginAnswer, End, Record};
+use store::run::attempt::{AttemptReport, AttemptStart, NewAttempt, Ownership, ReportOutcome};
 use store::{Error, Store};
 use temporalio_common::error::ApplicationFailure;
 use temporalio_macros::activities;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 
-use crate::NAME;
 use crate::message::{
-    Begin, Begun, Call, Complete, Completed, Ended, Gather, Granted, Look, Looked, Report, Shape, Step, Stepped,
+    BeginRequest, BeginResult, CheckWaitsRequest, CheckWaitsResult, CollectRequest, CompleteRequest, CompletedRun,
+    PerformRequest, PerformResult, StepRequest, StepResult, TaskReport,
 };
-use runs::Held;
-pub(crate) use runs::Runs;
+use runs::LoadedRun;
+pub(crate) use runs::RunCache;
 
-/// How soon a step that came before its time is repeated.
+/// The pause before Temporal repeats an activity that came too early or could not reach the database.
 const SOON: Duration = Duration::from_millis(200);
 
-/// What activities work with.
-pub(crate) struct Kit {
+/// What the activities share.
+pub(crate) struct RunActivities {
     pub(crate) store: Store,
-    pub(crate) means: Means,
-    pub(crate) on_left: OnLeft,
+    pub(crate) resources: CallResources,
+    pub(crate) on_run_exit: OnRunExit,
     pub(crate) on_ready: OnReady,
-    pub(crate) versions: Versions,
-    pub(crate) runs: Runs,
-    pub(crate) place: String,
+    pub(crate) versions: VersionCache,
+    pub(crate) runs: RunCache,
+    /// The attempts that activities start and report at the same time share a commit.
+    pub(crate) starts: Gather<NewAttempt, AttemptStart>,
+    pub(crate) reports: Gather<AttemptReport, ReportOutcome>,
+    pub(crate) location: String,
     pub(crate) local_below: Duration,
     pub(crate) max_generations: u32,
     pub(crate) heartbeat: Duration,
 }
 
 #[activities]
-impl Kit {
+impl RunActivities {
     #[activity(name = "begin")]
     pub(crate) async fn begin(
         self: Arc<Self>,
         _context: ActivityContext,
-        begin: Begin,
-    ) -> Result<Begun, ActivityError> {
+        begin: BeginRequest,
+    ) -> Result<BeginResult, ActivityError> {
         self.try_begin(begin).await
     }
 
     #[activity(name = "step")]
-    pub(crate) async fn step(self: Arc<Self>, _context: ActivityContext, step: Step) -> Result<Stepped, ActivityError> {
-        let hold = step.hold;
-        let stepped = guarded(self.take_step(step)).await;
-        self.or_broken(hold, stepped, Stepped::Lost).await
+    pub(crate) async fn step(
+        self: Arc<Self>,
+        _context: ActivityContext,
+        step: StepRequest,
+    ) -> Result<StepResult, ActivityError> {
+        self.or_fail_run(step.hold, StepResult::Lost, self.run_step(step)).await
     }
 
     #[activity(name = "node")]
-    pub(crate) async fn node(self: Arc<Self>, context: ActivityContext, call: Call) -> Result<Ended, ActivityError> {
-        let (hold, heartbeat) = (call.hold, self.heartbeat);
-        // Boxed: what a call may hold makes this future large.
-        let performed = Box::pin(guarded(beating(&context, heartbeat, self.perform(&context, call)))).await;
-        self.or_broken(hold, performed, Ended::Lost).await
+    pub(crate) async fn node(
+        self: Arc<Self>,
+        context: ActivityContext,
+        call: PerformRequest,
+    ) -> Result<PerformResult, ActivityError> {
+        let hold = call.hold;
+        // Boxed, because the request and the response of a call make this future large.
+        let performing = Box::pin(with_heartbeats(&context, self.heartbeat, self.perform(&context, call)));
+        self.or_fail_run(hold, PerformResult::Lost, performing).await
     }
 
-    #[activity(name = "gather")]
-    pub(crate) async fn gather(
+    #[activity(name = "collect")]
+    pub(crate) async fn collect(
         self: Arc<Self>,
         _context: ActivityContext,
-        gather: Gather,
-    ) -> Result<Ended, ActivityError> {
-        let hold = gather.hold;
-        let gathered = guarded(self.gather_loop(gather)).await;
-        self.or_broken(hold, gathered, Ended::Lost).await
+        request: CollectRequest,
+    ) -> Result<PerformResult, ActivityError> {
+        self.or_fail_run(request.hold, PerformResult::Lost, self.collect_loop(request)).await
     }
 
-    #[activity(name = "look")]
-    pub(crate) async fn look(self: Arc<Self>, _context: ActivityContext, look: Look) -> Result<Looked, ActivityError> {
-        let hold = look.hold;
-        let looked = guarded(self.look_for_answers(look)).await;
-        self.or_broken(hold, looked, Looked::Lost).await
+    #[activity(name = "check_waits")]
+    pub(crate) async fn check_waits(
+        self: Arc<Self>,
+        _context: ActivityContext,
+        request: CheckWaitsRequest,
+    ) -> Result<CheckWaitsResult, ActivityError> {
+        self.or_fail_run(request.hold, CheckWaitsResult::Lost, self.settle_answered(request)).await
     }
 
     #[activity(name = "report")]
     pub(crate) async fn report(
         self: Arc<Self>,
         _context: ActivityContext,
-        report: Report,
-    ) -> Result<Ended, ActivityError> {
-        let hold = report.hold;
-        let taken = guarded(self.take_report(report)).await;
-        self.or_broken(hold, taken, Ended::Lost).await
+        report: TaskReport,
+    ) -> Result<PerformResult, ActivityError> {
+        self.or_fail_run(report.hold, PerformResult::Lost, self.end_user_task(report)).await
     }
 
     #[activity(name = "complete")]
     pub(crate) async fn complete(
         self: Arc<Self>,
         _context: ActivityContext,
-        complete: Complete,
-    ) -> Result<Option<Completed>, ActivityError> {
-        let completed = guarded(self.try_complete(complete.hold, &complete.outcome)).await;
-        self.or_broken(complete.hold, completed, None).await
+        complete: CompleteRequest,
+    ) -> Result<Option<CompletedRun>, ActivityError> {
+        self.or_fail_run(complete.hold, None, self.try_complete(complete.hold, &complete.outcome)).await
     }
 
-    #[activity(name = "give_way")]
-    pub(crate) async fn give_way(
+    #[activity(name = "end_if_terminated")]
+    pub(crate) async fn end_if_terminated(
         self: Arc<Self>,
         _context: ActivityContext,
-        hold: Hold,
-    ) -> Result<Option<Completed>, ActivityError> {
+        hold: Ownership,
+    ) -> Result<Option<CompletedRun>, ActivityError> {
         self.end_terminated(hold).await
     }
 }
 
 /// What a worker registers.
 pub(crate) mod registered {
-    pub(crate) use super::kit::{Begin, Complete, Gather, GiveWay, Look, Node, Report, Step};
+    pub(crate) use super::run_activities::{Begin, CheckWaits, Collect, Complete, EndIfTerminated, Node, Report, Step};
 }
 
-impl Kit {
-    /// What an activity came to. One that panicked would panic for ever: its run is ended instead, and `lost` is told.
-    async fn or_broken<T>(&self, hold: Hold, result: Option<Activity<T>>, lost: T) -> Activity<T> {
-        let Some(result) = result else {
-            tracing::error!(execution_id = %hold.execution, "An activity panicked");
+impl RunActivities {
+    /// Returns the result of an activity's work. Work that panicked would panic again, so its run is failed instead,
+    /// and `lost` is returned.
+    async fn or_fail_run<T>(&self, hold: Ownership, lost: T, work: impl Future<Output = Activity<T>>) -> Activity<T> {
+        let Ok(result) = AssertUnwindSafe(work).catch_unwind().await else {
+            tracing::error!(execution_id = %hold.execution, "Activity failed: its code panicked");
             self.end(hold, ending::failed(ending::broke_off())).await?;
             return Ok(lost);
         };
         result
     }
 
-    async fn try_begin(&self, Begin { execution, owner }: Begin) -> Result<Begun, ActivityError> {
-        let answers = self.store.begin_at(&[execution], NAME, Some(&self.place), owner).await.map_err(again)?;
-        match answers.into_iter().next() {
-            Some((_, BeginAnswer::Granted(_))) => {}
-            Some((_, BeginAnswer::NotYet)) => return Err(later("NOT_YET", "the item holds no slot yet", SOON)),
-            Some((_, BeginAnswer::Ended)) => return Ok(Begun::Over),
-            Some((_, BeginAnswer::Gone)) | None => {
-                say!(events::EXECUTION_GONE, execution_id = %execution, queue_item_id = %execution.queue_item());
-                return Ok(Begun::Over);
-            }
+    /// Loads a run, or takes it from the cache. None if the run has ended, or another run performs the execution.
+    async fn load_run(&self, hold: Ownership) -> Activity<Option<LoadedRun>> {
+        if let Some(run) = self.runs.get(hold) {
+            return Ok(Some(run));
         }
-        let Some(owned) = self.store.owned_run(execution, owner).await.map_err(again)? else { return Ok(Begun::Over) };
-        let hold = Hold { execution, owner, epoch: owned.begun.epoch };
-        if owned.terminating {
-            self.end_terminated(hold).await?;
-            return Ok(Begun::Over);
-        }
-        let version = match or_repeat(readable(&self.store, &self.versions, owned.begun.version).await)? {
-            Ok(version) => version,
-            Err(failure) => {
-                tracing::warn!(execution_id = %execution, reason = failure.message, "An execution cannot be run");
-                self.end(hold, ending::failed(failure)).await?;
-                return Ok(Begun::Over);
-            }
-        };
-        let granted = self.stand(hold, &version, owned.canceling, owned.begun.deadline_in).await?;
-        Ok(Begun::Granted(Box::new(granted)))
-    }
-
-    /// Where the run stands, from its rows.
-    async fn stand(
-        &self,
-        hold: Hold,
-        version: &Version,
-        canceling: bool,
-        deadline: Duration,
-    ) -> Result<Granted, ActivityError> {
-        let (mut settled, mut open) = (Vec::new(), Vec::new());
-        for row in self.store.node_states(hold.execution).await.map_err(again)? {
-            let Some(node) = version.plan.index_of(&row.node) else { continue };
-            match row.status.is_settled() {
-                true => settled.push((node, row.status, row.label)),
-                false => open.push(node),
-            }
-        }
-        let shape = Shape::new(&version.definition, &version.plan, whole_ms(self.local_below));
-        let (deadline_ms, heartbeat_ms) = (whole_ms(deadline), whole_ms(self.heartbeat));
-        Ok(Granted { epoch: hold.epoch, shape, settled, open, deadline_ms, heartbeat_ms, canceling })
-    }
-
-    async fn try_complete(&self, hold: Hold, outcome: &Outcome) -> Result<Option<Completed>, ActivityError> {
-        let Some(Held { begun, version, .. }) = self.held(hold).await? else { return self.end_terminated(hold).await };
-        let mut looked_at: Vec<NodeKey> = match outcome {
-            Outcome::Completed => version.looked_at_by_outputs().into_iter().collect(),
-            _ => Vec::new(),
-        };
-        if let Outcome::Failed { node } = outcome {
-            looked_at.push(version.plan.node(*node).key.clone());
-        }
-        let mut scope = engine::scope::scope(&begun, &version);
-        let errors = self.look_at(hold, &looked_at, &mut scope).await?;
-        let failure = |_| errors.into_iter().next_back();
-        let end = ending::end(outcome, begun.workspace, &version, &scope, failure).await;
-        match self.end(hold, end).await? {
-            Some(completed) => Ok(Some(completed)),
-            None => self.end_terminated(hold).await,
-        }
-    }
-
-    /// Loads what some nodes produced into a scope; answers the errors of those that failed, in that order.
-    async fn look_at(&self, hold: Hold, nodes: &[NodeKey], scope: &mut Scope) -> Result<Vec<Failure>, ActivityError> {
-        if nodes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let names: Vec<&str> = nodes.iter().map(NodeKey::as_str).collect();
-        let mut errors = Vec::new();
-        for row in self.store.some_nodes(hold.execution, &names).await.map_err(again)? {
-            if row.status.is_settled() {
-                let seen = engine::scope::seen(row.status, row.output.unwrap_or_default(), row.error.as_ref());
-                scope.nodes.insert(row.node, seen);
-                errors.extend(row.error);
-            }
-        }
-        Ok(errors)
-    }
-
-    /// The run was ended by force, and whoever did could not end it here; or it is over. None if nothing was to be
-    /// done.
-    async fn end_terminated(&self, hold: Hold) -> Result<Option<Completed>, ActivityError> {
-        let owned = self.store.owned_run(hold.execution, hold.owner).await.map_err(again)?;
-        let Some(owned) = owned.filter(|owned| owned.terminating) else {
-            tracing::warn!(execution_id = %hold.execution,
-                "A run came to its end after its execution had, or was gone");
-            return Ok(None);
-        };
-        self.end(Hold { epoch: owned.begun.epoch, ..hold }, ending::terminated()).await
-    }
-
-    /// Ends the execution; none if it is no longer this run's to end.
-    async fn end(&self, hold: Hold, end: End) -> Result<Option<Completed>, ActivityError> {
-        let (status, class) = (end.outcome, end.error.as_ref().map(|error| error.class));
-        let record = Record { end: Some(end), ..Record::new(hold.execution, hold) };
-        let recorded = match self.record(hold.owner, record).await? {
-            Fate::Done(recorded) => recorded,
-            Fate::Refused(_) => {
-                let unstorable = Failure::new(Class::UnstorableOutput, "the database cannot hold the outputs");
-                return Box::pin(self.end(hold, ending::failed(unstorable))).await;
-            }
-        };
-        self.runs.forget(hold.execution);
-        if !recorded.held {
-            // Somebody may have deleted its row: the workflow is over either way, and the slot is freed.
-            for workspace in self.store.lose(&[hold.execution], "engine").await.map_err(again)? {
-                (self.on_left)(hold.execution, Left::Ended { freed: Some(workspace) });
-            }
-            return Ok(None);
-        }
-        ending::counted(status, class);
-        (self.on_left)(hold.execution, Left::Ended { freed: recorded.freed });
-        Ok(Some(Completed { status, class }))
-    }
-
-    /// One record; what the database cannot hold is told apart from what it cannot do now.
-    async fn record(&self, owner: ProcessId, record: Record) -> Result<Fate<store::run::Recorded>, ActivityError> {
-        let records = [record];
-        let fates = by_halves(&records, |some| self.store.record(owner, some, "engine")).await.map_err(again)?;
-        fates.into_iter().next().ok_or_else(|| later("DATABASE", "a record was not answered", SOON))
-    }
-
-    /// The run as this worker knows it; none if it is another's by now, or over.
-    async fn held(&self, hold: Hold) -> Result<Option<Held>, ActivityError> {
-        if let Some(held) = self.runs.get(hold) {
-            return Ok(Some(held));
-        }
-        let owned = self.store.owned_run(hold.execution, hold.owner).await.map_err(again)?;
+        let owned = self.store.owned_run(hold.execution, hold.owner).await.map_err(repeat_on)?;
         let Some(owned) = owned.filter(|owned| owned.begun.epoch == hold.epoch) else { return Ok(None) };
         let version = self.versions.get(&self.store, owned.begun.version).await;
-        let version = version.map_err(|error| later("DATABASE", &error.to_string(), SOON))?;
-        let held = Held::new(owned.begun, version);
-        self.runs.keep(hold, held.clone());
-        Ok(Some(held))
+        let version = version.map_err(|error| repeat_after("DATABASE", &error.to_string(), SOON))?;
+        let run = LoadedRun::new(owned.begun, version);
+        self.runs.insert(hold, run.clone());
+        Ok(Some(run))
     }
 }
 
-/// What an activity comes to.
+/// The result of an activity.
 type Activity<T> = Result<T, ActivityError>;
 
-/// What the work comes to; none if it panics.
-async fn guarded<T>(work: impl Future<Output = T>) -> Option<T> {
-    AssertUnwindSafe(work).catch_unwind().await.ok()
-}
-
-/// Does the work, and tells Temporal all the while that it is at it. Not at once: the start itself counts as a beat,
-/// and work that is soon over costs Temporal none.
-async fn beating<T>(context: &ActivityContext, heartbeat: Duration, work: impl Future<Output = T>) -> T {
+/// Does the work and sends heartbeats to Temporal meanwhile. The activity's start counts as the first heartbeat, so
+/// short work sends none.
+async fn with_heartbeats<T>(context: &ActivityContext, heartbeat: Duration, work: impl Future<Output = T>) -> T {
     let every = heartbeat / 4;
     let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
             result = &mut work => return result,
-            // That nothing can be told of a heartbeat is no reason to stop: a missing one is noticed.
+            // A heartbeat that cannot be sent is no reason to stop: Temporal notices missing heartbeats.
             _ = beat.tick() => drop(context.record_heartbeat(()).await),
         }
     }
 }
 
-/// A settled end, as the workflow is told.
-fn settled(status: Status, label: Option<kernel::ids::Label>, class: Option<Class>) -> Ended {
-    Ended::Settled { status, label, class }
+/// The status with which the workflow resumes a node or an item. If it waits for its next attempt, it is performed like
+/// any other: its activity reads the time of that attempt from the row.
+fn resumed(status: Status) -> Status {
+    if status.is_settled() { status } else { Status::Running }
 }
 
-/// The database's trouble: Temporal repeats the activity.
-fn again(error: Error) -> ActivityError {
-    tracing::warn!(error = &error as &dyn std::error::Error, "An activity is repeated");
-    later("DATABASE", "the database is not available", SOON)
+/// The result of a settled node.
+fn settled(status: Status, label: Option<kernel::ids::Label>, class: Option<Class>) -> PerformResult {
+    PerformResult::Settled { status, label, class }
 }
 
-/// What was done for a node, or why the node fails; a database that does not answer repeats the activity.
-fn or_repeat<T>(result: Result<T, attempt::Error>) -> Activity<Result<T, Failure>> {
+/// Turns an error of the database into an error that makes Temporal repeat the activity.
+fn repeat_on(error: Error) -> ActivityError {
+    tracing::warn!(
+        error = &error as &dyn std::error::Error,
+        "Activity failed: the database is unavailable; Temporal retries it"
+    );
+    repeat_after("DATABASE", "the database is unavailable", SOON)
+}
+
+/// The result for a node, or the node's failure. If the database is unavailable, Temporal repeats the activity.
+fn failure_or_repeat<T>(result: Result<T, attempt::Error>) -> Activity<Result<T, Failure>> {
     match result {
         Ok(done) => Ok(Ok(done)),
         Err(attempt::Error::Failed(failure)) => Ok(Err(failure)),
-        Err(attempt::Error::Unavailable(error)) => Err(again(error)),
+        Err(attempt::Error::Unavailable(error)) => Err(repeat_on(error)),
     }
 }
 
-/// To be repeated after that time, at no one's expense.
-fn later(class: &str, message: &str, wait: Duration) -> ActivityError {
+/// An error that makes Temporal repeat the activity after this time. The repeat does not count as an attempt of a node.
+fn repeat_after(class: &str, message: &str, wait: Duration) -> ActivityError {
     let failure = ApplicationFailure::builder(anyhow::anyhow!(message.to_owned())).type_name(class.to_owned());
     ActivityError::application(failure.next_retry_delay(wait).build())
 }

@@ -1,38 +1,38 @@
-//! What Temporal's answer to a start means for the queue item.
+//! Translates Temporal's answer to a start into what it means for the queue item.
 //!
 //! Invariants
-//! - A start may have happened unless Temporal says that it did not: what is not known to be an answer is ambiguous.
-//! - Only what is wrong with this very item is a refusal, and so an attempt.
+//! - Unless Temporal's answer excludes it, the workflow may have been started. An unknown answer is ambiguous.
+//! - An answer is a refusal, and counts as an attempt, only if the queue item itself is the cause.
 //!
-//! Not here: what follows from it (`kernel::queue`), sending (`client`).
+//! Not here: the consequences (`kernel::queue`), sending (`client`).
 
-use kernel::queue::Answer;
+use kernel::queue::StartOutcome;
 use temporalio_client::tonic::{Code, Status};
 
-/// Reads the answer: whether it started now, or why not.
-pub(crate) fn answer(result: Result<bool, &Status>) -> Answer {
+/// Translates an answer. `Ok(true)` means that the workflow was started now, `Ok(false)` that it was started before.
+pub(crate) fn answer(result: Result<bool, &Status>) -> StartOutcome {
     let status = match result {
-        Ok(true) => return Answer::Started,
-        Ok(false) => return Answer::AlreadyThere,
+        Ok(true) => return StartOutcome::Started,
+        Ok(false) => return StartOutcome::AlreadyStarted,
         Err(status) => status,
     };
     let reason = format!("Temporal answered {:?}: {}", status.code(), status.message());
     match status.code() {
-        // It ran before, and is over.
-        Code::AlreadyExists => Answer::AlreadyThere,
-        Code::InvalidArgument => Answer::Refused(reason),
-        // The request is too large: so will be the next.
-        Code::ResourceExhausted if status.message().contains("larger than max") => Answer::Refused(reason),
+        // The workflow ran before and has ended.
+        Code::AlreadyExists => StartOutcome::AlreadyStarted,
+        Code::InvalidArgument => StartOutcome::Refused(reason),
+        // The request is too large, so every repeat would be refused too.
+        Code::ResourceExhausted if status.message().contains("larger than max") => StartOutcome::Refused(reason),
         Code::Unavailable
         | Code::ResourceExhausted
         | Code::Unauthenticated
         | Code::PermissionDenied
-        // The namespace: it is not there, or not active in this cluster.
+        // The namespace does not exist, or is not active in this cluster.
         | Code::NotFound
         | Code::FailedPrecondition
-        | Code::Unimplemented => Answer::Unavailable(reason),
-        // Our own timeout comes back as Cancelled, a connection that broke as Unknown or Internal.
-        _ => Answer::Ambiguous(reason),
+        | Code::Unimplemented => StartOutcome::Unavailable(reason),
+        // Our own timeout arrives as Cancelled, a broken connection as Unknown or Internal.
+        _ => StartOutcome::Ambiguous(reason),
     }
 }
 
@@ -64,14 +64,14 @@ mod tests {
         ];
         for (code, message, expected) in table {
             let seen = match answer(Err(&Status::new(code, message))) {
-                Answer::Started => "started",
-                Answer::AlreadyThere => "there",
-                Answer::Refused(_) => "refused",
-                Answer::Unavailable(_) => "unavailable",
-                Answer::Ambiguous(_) => "ambiguous",
+                StartOutcome::Started => "started",
+                StartOutcome::AlreadyStarted => "there",
+                StartOutcome::Refused(_) => "refused",
+                StartOutcome::Unavailable(_) => "unavailable",
+                StartOutcome::Ambiguous(_) => "ambiguous",
             };
             assert_eq!(seen, expected, "{code:?} {message}");
         }
-        assert_eq!((answer(Ok(true)), answer(Ok(false))), (Answer::Started, Answer::AlreadyThere));
+        assert_eq!((answer(Ok(true)), answer(Ok(false))), (StartOutcome::Started, StartOutcome::AlreadyStarted));
     }
 }

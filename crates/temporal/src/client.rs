@@ -1,31 +1,34 @@
-//! The engine as the rest of the service sees it: starts, asks about and ends workflows.
+//! The Temporal engine as the rest of the service sees it: starts, describes and ends workflows.
 //!
 //! Invariants
-//! - A start is repeatable in every state: the workflow's id is the execution's, duplicates are rejected, and the
-//!   request's id is the execution's too.
-//! - No slot is freed here before the fence is stored and the workflow is closed.
+//! - A start can be repeated in every state. The workflow id and the request id are both the execution's id, and
+//!   duplicates are rejected.
+//! - The slot of a terminated execution is freed only after its fence is stored and its workflow is closed.
 //!
-//! Not here: what a start says (`start`), what an answer means (`answer`), what runs (`workflow`), what it is asked
-//! (`questions`).
+//! Not here: the content of a start request (`start`), what its answer means (`answer`), the code of the workflow
+//! (`workflow`), queries about runs (`queries`).
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::embedded::{Left, OnLeft};
-use engine::versions::Versions;
-use engine::{Described, Engine, ending, say};
+use engine::embedded::{OnRunExit, RunExit};
+use engine::versions::VersionCache;
+use engine::{Engine, RunDescription, ending, log_event};
 use futures_util::future::BoxFuture;
 use kernel::execution::Status;
 use kernel::ids::{ExecutionId, ProcessId};
-use kernel::queue::Answer;
+use kernel::queue::StartOutcome;
 use kernel::signals::events;
+use lru::LruCache;
+use parking_lot::Mutex;
 use store::Store;
 use store::queue::claim::Begun;
 use store::run::Ending;
+use store::run::attempt::StartDetails;
 use temporalio_client::errors::WorkflowInteractionError;
-use temporalio_client::tonic::Request;
 use temporalio_client::{
     Client, UntypedSignal, UntypedWorkflow, UntypedWorkflowHandle, WorkflowCancelOptions, WorkflowDescribeOptions,
     WorkflowSignalOptions, WorkflowTerminateOptions,
@@ -35,30 +38,36 @@ use temporalio_common::protos::temporal::api::workflow::v1::WorkflowExecutionInf
 use temporalio_common::protos::temporal::api::workflowservice::v1::GetSystemInfoRequest;
 
 use crate::NAME;
-use crate::connection::{CALL, Link, Linked, chain, once};
-use crate::questions;
-use crate::settings::Settings;
-use crate::start::{self, workflow_id};
+use crate::connection::{LazyConnection, NamespaceClient, chain, once, timed};
+use crate::queries;
+use crate::settings::TemporalSettings;
+use crate::start;
 
-/// How many more runs may be started: Temporal holds as many as it is given, and the limits are the queue's.
+/// How many more runs may be started. Temporal itself has no limit; the queue's limits apply.
 const ROOM: usize = 1_000;
 
-/// The signal that an answer came.
+/// For how many executions the details of the start request are kept until it is sent.
+const MAX_PREPARED: NonZeroUsize = NonZeroUsize::new(ROOM).expect("not zero");
+
+/// The signal name for "an answer arrived".
 const ANSWERED: &str = "answered";
 
-/// Temporal, from this process. Cheap to clone.
+/// The client of Temporal in this process. Cheap to clone.
 #[derive(Clone)]
 pub struct Temporal {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    settings: Settings,
+    settings: TemporalSettings,
     store: Store,
-    versions: Versions,
-    link: Link,
-    on_left: OnLeft,
-    /// The last start ended in doubt: whether Temporal can be reached at all is asked before the next is sent.
+    versions: VersionCache,
+    link: LazyConnection,
+    on_run_exit: OnRunExit,
+    /// What the next start requests pass on.
+    prepared: Mutex<LruCache<ExecutionId, StartDetails>>,
+    /// True if the outcome of the last start is unknown. The client then checks that Temporal is reachable before the
+    /// next start.
     doubtful: AtomicBool,
 }
 
@@ -69,14 +78,15 @@ impl std::fmt::Debug for Temporal {
 }
 
 impl Temporal {
-    /// A client; it connects when it is first used.
-    pub fn new(settings: Settings, store: Store, on_left: OnLeft) -> Temporal {
+    /// A client. It connects when it is first used.
+    pub fn new(settings: TemporalSettings, store: Store, on_run_exit: OnRunExit) -> Temporal {
         let shared = Shared {
             settings,
             store,
-            versions: Versions::default(),
-            link: Link::default(),
-            on_left,
+            versions: VersionCache::default(),
+            link: LazyConnection::default(),
+            on_run_exit,
+            prepared: Mutex::new(LruCache::new(MAX_PREPARED)),
             doubtful: AtomicBool::new(false),
         };
         Temporal { shared: Arc::new(shared) }
@@ -96,38 +106,55 @@ impl Engine for Temporal {
         false
     }
 
-    /// Nothing begins with its claim, so there is nothing to adopt.
+    /// With this engine no execution begins in the commit of its claim, so there is nothing to adopt.
     fn adopt(&self, _process: ProcessId, _begun: Vec<Begun>) {}
 
-    fn start(&self, _process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, Answer> {
+    fn prepare_starts(&self, executions: Vec<ExecutionId>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // After an error each start reads its own details, and reports the error.
+            let details = self.shared.store.start_details(&executions).await.unwrap_or_default();
+            let mut prepared = self.shared.prepared.lock();
+            for (execution, details) in details {
+                prepared.put(execution, details);
+            }
+        })
+    }
+
+    fn start(&self, _process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, StartOutcome> {
         Box::pin(self.shared.start(execution))
     }
 
-    fn place(&self) -> Option<String> {
-        Some(self.shared.settings.place())
+    fn location(&self) -> Option<String> {
+        Some(self.shared.settings.location())
     }
 
-    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>> {
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<RunDescription, String>> {
         Box::pin(async move {
-            let described = questions::describe(&*self.shared.linked().await?, execution).await?;
-            if matches!(described, Described::Closed(_) | Described::Broken(_)) {
+            let described = queries::describe(&*self.shared.linked().await?, execution).await?;
+            if matches!(described, RunDescription::Closed(_) | RunDescription::EndedExternally(_)) {
                 self.shared.close_below(execution).await?;
             }
             Ok(described)
         })
     }
 
-    fn open(&self, from: ExecutionId, to: ExecutionId) -> BoxFuture<'_, Result<Option<BTreeSet<ExecutionId>>, String>> {
-        Box::pin(async move { questions::open(&*self.shared.linked().await?, from, to).await.map(Some) })
+    fn open_runs(
+        &self,
+        from: ExecutionId,
+        to: ExecutionId,
+    ) -> BoxFuture<'_, Result<Option<BTreeSet<ExecutionId>>, String>> {
+        Box::pin(async move { queries::open_runs(&*self.shared.linked().await?, from, to).await.map(Some) })
     }
 
-    /// For as long as a silent worker keeps it.
-    fn lingers(&self) -> Duration {
+    /// The longest time that a node may still run on a worker that sends no heartbeats.
+    fn max_linger(&self) -> Duration {
         self.shared.settings.heartbeat.max(self.shared.settings.local_below)
     }
 
-    fn look(&self) -> BoxFuture<'_, Result<Option<String>, String>> {
-        Box::pin(async move { questions::look(&*self.shared.linked().await?, &self.shared.settings.task_queue).await })
+    fn check_health(&self) -> BoxFuture<'_, Result<Option<String>, String>> {
+        Box::pin(async move {
+            queries::check_workers(&*self.shared.linked().await?, &self.shared.settings.task_queue).await
+        })
     }
 
     fn cancel(&self, execution: ExecutionId) {
@@ -135,7 +162,7 @@ impl Engine for Temporal {
         tokio::spawn(async move {
             if let Err(reason) = shared.cancel(execution).await {
                 tracing::warn!(execution_id = %execution, reason,
-                    "Temporal was not told of a cancel; it will be told again");
+                    "Failed to request a cancel in Temporal; the request will be retried");
             }
         });
     }
@@ -145,7 +172,7 @@ impl Engine for Temporal {
         tokio::spawn(async move {
             if let Err(reason) = shared.signal(execution).await {
                 tracing::warn!(execution_id = %execution, reason,
-                    "A run was not told of an answer; it will be told again");
+                    "Failed to signal an answer to a run; the signal will be retried");
             }
         });
     }
@@ -154,79 +181,78 @@ impl Engine for Temporal {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             if let Err(reason) = shared.terminate(execution).await {
-                tracing::warn!(execution_id = %execution, reason, "A run was not terminated; the reconciler ends it");
+                tracing::warn!(execution_id = %execution, reason, "Failed to terminate a run; the reconciler ends it");
             }
         });
     }
 }
 
 impl Shared {
-    async fn start(&self, execution: ExecutionId) -> Answer {
-        let brief = match self.store.brief(execution).await {
-            Ok(brief) => brief,
-            Err(store::Error::NotFound) => {
-                say!(events::EXECUTION_GONE, execution_id = %execution, queue_item_id = %execution.queue_item());
-                return Answer::Refused("the execution does not exist".to_owned());
+    async fn start(&self, execution: ExecutionId) -> StartOutcome {
+        let brief = match self.start_details(execution).await {
+            Ok(Some(brief)) => brief,
+            Ok(None) => {
+                log_event!(events::EXECUTION_GONE, execution_id = %execution, queue_item_id = %execution.queue_item());
+                return StartOutcome::Refused("the execution does not exist".to_owned());
             }
-            Err(error) => return Answer::Ambiguous(error.to_string()),
+            Err(error) => return StartOutcome::Ambiguous(error.to_string()),
         };
-        // One that cannot be read is started all the same: its begin ends it, with the reason.
+        // An execution whose version cannot be read is started anyway. Its begin activity ends it with the reason.
         let version = self.versions.get(&self.store, brief.version).await.ok();
         let linked = match self.linked().await {
             Ok(linked) => linked,
-            Err(reason) => return Answer::Unavailable(reason),
+            Err(reason) => return StartOutcome::Unavailable(reason),
         };
         if self.doubtful.load(Ordering::Relaxed)
             && let Err(reason) = reach(&linked.client).await
         {
-            return Answer::Unavailable(reason);
+            return StartOutcome::Unavailable(reason);
         }
         let version = version.as_ref().map(|version| &version.definition);
         let answered = start::send(&linked, &self.settings.task_queue, execution, &brief, version).await;
-        self.doubtful.store(matches!(answered, Answer::Ambiguous(_)), Ordering::Relaxed);
+        self.doubtful.store(matches!(answered, StartOutcome::Ambiguous(_)), Ordering::Relaxed);
         answered
     }
 
-    async fn linked(&self) -> Result<Arc<Linked>, String> {
+    /// What the start request of an execution passes on. None if the execution does not exist.
+    async fn start_details(&self, execution: ExecutionId) -> Result<Option<StartDetails>, store::Error> {
+        let prepared = self.prepared.lock().pop(&execution);
+        match prepared {
+            Some(details) => Ok(Some(details)),
+            None => Ok(self.store.start_details(&[execution]).await?.pop().map(|(_, details)| details)),
+        }
+    }
+
+    async fn linked(&self) -> Result<Arc<NamespaceClient>, String> {
         self.link.get(&self.settings).await
     }
 
     async fn handle(&self, execution: ExecutionId) -> Result<UntypedWorkflowHandle<Client>, String> {
         let linked = self.linked().await?;
-        Ok(linked.client.get_workflow_handle::<UntypedWorkflow>(workflow_id(execution)))
+        Ok(linked.client.get_workflow_handle::<UntypedWorkflow>(execution.engine_id()))
     }
 
     async fn cancel(&self, execution: ExecutionId) -> Result<(), String> {
         let options = WorkflowCancelOptions::builder().rpc_options(once()).build();
-        match self.handle(execution).await?.cancel(options).await {
-            // It is not there yet, or no more: its begin is told.
-            Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => Ok(()),
-            Err(error) => Err(chain(&error)),
-        }
+        // If the workflow does not exist yet, its begin activity reads the cancel from the database.
+        if_open(self.handle(execution).await?.cancel(options).await)
     }
 
-    /// Tells a workflow that something came for it: what, is in its rows.
+    /// Signals a workflow that its rows changed. The workflow reads what changed from the rows.
     async fn signal(&self, execution: ExecutionId) -> Result<(), String> {
         let options = WorkflowSignalOptions::builder().rpc_options(once()).build();
         let nothing = RawValue::new(Vec::new());
-        match self.handle(execution).await?.signal(UntypedSignal::new(ANSWERED), nothing, options).await {
-            // It is over.
-            Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => Ok(()),
-            Err(error) => Err(chain(&error)),
-        }
+        if_open(self.handle(execution).await?.signal(UntypedSignal::new(ANSWERED), nothing, options).await)
     }
 
-    /// Terminates a workflow; one that is closed stays as it is.
+    /// Terminates a workflow. A workflow that is already closed does not change.
     async fn close(&self, execution: ExecutionId) -> Result<(), String> {
         let options = WorkflowTerminateOptions::builder().reason("ended by force").rpc_options(once()).build();
-        match self.handle(execution).await?.terminate(options).await {
-            Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => Ok(()),
-            Err(error) => Err(chain(&error)),
-        }
+        if_open(self.handle(execution).await?.terminate(options).await)
     }
 
-    /// Terminates what is open below a workflow that is closed: no child ends with its parent, because it may outlive
-    /// the history that started it.
+    /// Terminates the open children of a closed workflow. Children do not end with their parent, because they may
+    /// outlive the history that started them.
     async fn close_below(&self, execution: ExecutionId) -> Result<(), String> {
         for child in self.store.open_below(execution).await.map_err(|error| error.to_string())? {
             self.close(child).await?;
@@ -234,13 +260,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends a workflow by force, and its execution once no worker can still perform a node of it. If this process dies
-    /// on the way, the reconciler finds the workflow closed.
+    /// Terminates a workflow, and ends its execution once no worker can still perform one of its nodes. If this process
+    /// dies in between, the reconciler finds the workflow closed and ends the execution.
     async fn terminate(&self, execution: ExecutionId) -> Result<(), String> {
         let handle = self.handle(execution).await?;
         let options = WorkflowDescribeOptions::builder().rpc_options(once()).build();
         let calls = match handle.describe(options).await {
-            // Its children may call too, whichever history started them.
+            // Children may have calls in flight, too. Temporal lists only those that the last history started, so a
+            // continued workflow counts as having children.
             Ok(found) => {
                 let raw = found.raw();
                 let continued =
@@ -257,21 +284,27 @@ impl Shared {
         let ending = Ending { execution, claim: None, end };
         let ended = self.store.complete(&[ending], Some(Status::Running), "engine").await;
         for ended in ended.map_err(|error| error.to_string())? {
-            (self.on_left)(execution, Left::Ended { freed: ended.freed.then_some(ended.workspace) });
+            (self.on_run_exit)(execution, RunExit::Ended { freed: ended.freed.then_some(ended.workspace) });
         }
         Ok(())
     }
 }
 
-/// Does it answer at all?
+/// The result of a request to a workflow. A workflow that does not exist, or has ended, needs no request.
+fn if_open(done: Result<(), WorkflowInteractionError>) -> Result<(), String> {
+    match done {
+        Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => Ok(()),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+/// Checks that Temporal answers.
 async fn reach(client: &Client) -> Result<(), String> {
-    let mut request = Request::new(GetSystemInfoRequest {});
-    request.set_timeout(CALL);
-    let answered = client.connection().workflow_service().get_system_info(request).await;
+    let answered = client.connection().workflow_service().get_system_info(timed(GetSystemInfoRequest {})).await;
     answered.map(drop).map_err(|status| format!("Temporal cannot be reached: {}", status.message()))
 }
 
-/// The id of the run that is described.
+/// The run id of the described workflow.
 fn run_id(info: &WorkflowExecutionInfo) -> &str {
     info.execution.as_ref().map_or("", |execution| execution.run_id.as_str())
 }

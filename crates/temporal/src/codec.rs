@@ -1,10 +1,10 @@
-//! Encrypts whatever Temporal stores of ours: AES-256-GCM, the key's name in clear beside it.
+//! Encrypts every payload that Forebay stores in Temporal: AES-256-GCM. The key's name is not encrypted.
 //!
 //! Invariants
-//! - What was encrypted by any of the keys can be read; what was not encrypted is read as it is.
-//! - A payload's name of its key is bound to it: it cannot be exchanged.
-//! - Ids, names, search attributes and failure types stay in clear; nothing of a customer's is in them.
-//! - What an activity of the user's own is given stays in clear: their workers do not have the keys.
+//! - A payload encrypted with any of the keys can be read. A payload that is not encrypted is read as it is.
+//! - The key's name is bound to the payload and cannot be exchanged.
+//! - Ids, names, search attributes and failure types are not encrypted. They contain no customer data.
+//! - The input of a user's own activity is not encrypted, because the user's workers do not have the keys.
 //!
 //! Not here: which keys (`settings`).
 
@@ -22,18 +22,18 @@ use temporalio_common::data_converters::{
 };
 use temporalio_common::protos::temporal::api::common::v1::Payload;
 
-use crate::settings::Keys;
+use crate::settings::PayloadKeys;
 
 const ENCODING: &str = "encoding";
 const ENCRYPTED: &[u8] = b"binary/encrypted";
 const JSON: &[u8] = b"json/plain";
-/// Marks what is not to be encrypted.
+/// Marks payloads that must not be encrypted.
 const PLAIN: &str = "forebay-plain";
 const KEY_ID: &str = "encryption-key-id";
 const NONCE: usize = 12;
 
-/// How values cross: as JSON, encrypted if there are keys.
-pub(crate) fn converter(keys: &Keys) -> DataConverter {
+/// Converts values to JSON payloads, encrypted if there are keys.
+pub(crate) fn converter(keys: &PayloadKeys) -> DataConverter {
     if keys.is_empty() {
         return DataConverter::default();
     }
@@ -42,8 +42,8 @@ pub(crate) fn converter(keys: &Keys) -> DataConverter {
     DataConverter::new(PayloadConverter::default(), DefaultFailureConverter::new(true), Sealed(Arc::new(ciphers)))
 }
 
-/// A value that crosses as it is, also where there are keys: for whoever does not have them.
-pub(crate) fn plain(value: &Value) -> Payload {
+/// A value that is not encrypted even if there are keys, for receivers that do not have the keys.
+pub(crate) fn unencrypted(value: &Value) -> Payload {
     let metadata = [(ENCODING.to_owned(), JSON.to_vec()), (PLAIN.to_owned(), b"1".to_vec())].into();
     Payload { metadata, data: value.to_string().into_bytes(), ..Payload::default() }
 }
@@ -68,7 +68,7 @@ fn seal(ciphers: &[(String, Aes256Gcm)], payload: &Payload) -> Result<Payload, P
     if payload.metadata.contains_key(PLAIN) {
         return Ok(payload.clone());
     }
-    let (id, cipher) = ciphers.first().ok_or_else(|| bad("there is no key"))?;
+    let (id, cipher) = ciphers.first().ok_or_else(|| bad("no encryption key is configured"))?;
     let nonce = Aes256Gcm::generate_nonce(&mut OsRng);
     let plain = payload.encode_to_vec();
     let sealing = Sealing { msg: &plain, aad: id.as_bytes() };
@@ -84,7 +84,7 @@ fn open(ciphers: &[(String, Aes256Gcm)], payload: Payload) -> Result<Payload, Pa
     }
     let named = payload.metadata.get(KEY_ID).map(Vec::as_slice).unwrap_or_default();
     let known = ciphers.iter().find(|(id, _)| id.as_bytes() == named);
-    let (id, cipher) = known.ok_or_else(|| bad("a payload was encrypted with a key that is not configured here"))?;
+    let (id, cipher) = known.ok_or_else(|| bad("a payload's encryption key is not configured here"))?;
     let (nonce, sealed) = payload.data.split_at_checked(NONCE).ok_or_else(|| bad("a payload is too short"))?;
     let sealing = Sealing { msg: sealed, aad: id.as_bytes() };
     let plain = cipher.decrypt(Nonce::from_slice(nonce), sealing).map_err(|_| bad("a payload cannot be decrypted"))?;
@@ -100,7 +100,8 @@ mod tests {
     use super::*;
 
     fn ciphers(keys: &[&str]) -> Vec<(String, Aes256Gcm)> {
-        let keys = Keys::parse(&keys.iter().map(|key| key.repeat(32)).collect::<Vec<_>>().join(",")).expect("keys");
+        let keys =
+            PayloadKeys::parse(&keys.iter().map(|key| key.repeat(32)).collect::<Vec<_>>().join(",")).expect("keys");
         keys.all().iter().map(|key| (key.id.clone(), Aes256Gcm::new(&key.bytes.into()))).collect()
     }
 
@@ -116,7 +117,7 @@ mod tests {
         let after = seal(&both, &payload("hunter2")).expect("sealed");
         assert!(open(&old, after.clone()).is_err(), "the new key wrote it");
         assert!(!before.encode_to_vec().windows(7).any(|some| some == b"hunter2"));
-        assert_ne!(before.data, seal(&old, &payload("hunter2")).expect("sealed").data, "no nonce comes twice");
+        assert_ne!(before.data, seal(&old, &payload("hunter2")).expect("sealed").data, "no nonce is ever reused");
     }
 
     #[test]

@@ -1,39 +1,39 @@
-//! The connection to Temporal: made when it is first needed, and again when making it failed.
+//! The connection to Temporal: opened when it is first needed, and retried after a failure.
 //!
 //! Invariants
-//! - No call waits longer than it was given, and none is repeated behind our back: whether to repeat is the
-//!   breaker's to say.
-//! - A connection that was made once mends itself.
+//! - No call waits longer than its time limit. The SDK retries no call by itself: the breaker decides about retries.
+//! - An established connection reconnects by itself.
 //!
-//! Not here: what is sent (`client`), which search attributes there are (`attributes`).
+//! Not here: the requests (`client`), the known search attributes (`search_attributes`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use temporalio_client::tonic::Request;
 use temporalio_client::{
     Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, GrpcCompression, RetryOptions, RpcOptions,
     TlsOptions, Url,
 };
 use tokio::sync::Mutex;
 
-use crate::attributes::Attributes;
 use crate::codec;
-use crate::settings::Settings;
+use crate::search_attributes::SearchAttributeNames;
+use crate::settings::TemporalSettings;
 
-/// How long a connection may take to be made, with the first question that Temporal is asked.
+/// Time limit for connecting, including the first request to Temporal.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a call may take.
-pub(crate) const CALL: Duration = Duration::from_secs(5);
+/// Time limit of a call.
+const CALL: Duration = Duration::from_secs(5);
 
-/// A connection, and what the namespace behind it knows.
-pub(crate) struct Linked {
+/// A connection, and what is known about its namespace.
+pub(crate) struct NamespaceClient {
     pub(crate) client: Client,
-    pub(crate) attributes: Attributes,
+    pub(crate) attributes: SearchAttributeNames,
 }
 
-/// A connection that is there, or is to be made.
+/// A connection, open or still to be opened.
 #[derive(Default)]
-pub(crate) struct Link(Mutex<State>);
+pub(crate) struct LazyConnection(Mutex<State>);
 
 #[derive(Default)]
 enum State {
@@ -43,12 +43,12 @@ enum State {
         at: Instant,
         reason: String,
     },
-    Made(Arc<Linked>),
+    Made(Arc<NamespaceClient>),
 }
 
-impl Link {
-    /// The connection. Who waited while it could not be made is told why, instead of trying the same in turn.
-    pub(crate) async fn get(&self, settings: &Settings) -> Result<Arc<Linked>, String> {
+impl LazyConnection {
+    /// Returns the connection. If several callers wait for one attempt to connect and it fails, all get its error.
+    pub(crate) async fn get(&self, settings: &TemporalSettings) -> Result<Arc<NamespaceClient>, String> {
         let since = Instant::now();
         let mut state = self.0.lock().await;
         match &*state {
@@ -58,7 +58,7 @@ impl Link {
         }
         match dial(settings).await {
             Ok(client) => {
-                let linked = Arc::new(Linked { client, attributes: Attributes::unasked() });
+                let linked = Arc::new(NamespaceClient { client, attributes: SearchAttributeNames::unread() });
                 linked.attributes.names(&linked.client).await;
                 *state = State::Made(Arc::clone(&linked));
                 Ok(linked)
@@ -71,8 +71,8 @@ impl Link {
     }
 }
 
-/// Connects. Says why not in words that hold no secret.
-pub(crate) async fn dial(settings: &Settings) -> Result<Client, String> {
+/// Connects. The error text contains no secret.
+pub(crate) async fn dial(settings: &TemporalSettings) -> Result<Client, String> {
     let address = Url::parse(&settings.address).map_err(|error| format!("engine.temporal.address: {error}"))?;
     let tls = (address.scheme() == "https").then(|| {
         let pair = settings.tls.client_pem.clone();
@@ -87,7 +87,7 @@ pub(crate) async fn dial(settings: &Settings) -> Result<Client, String> {
     let connection = ConnectionOptions::new(address)
         .identity(format!("forebay-{}", std::process::id()))
         .connect_timeout(CONNECT / 2)
-        // Compressing costs more than it saves: 15 to 40 % of the rate of starts.
+        // Compression costs more than it saves: 15 to 40 % of the rate of starts.
         .grpc_compression(GrpcCompression::None)
         .maybe_tls_options(tls)
         .maybe_api_key(settings.api_key.clone())
@@ -107,21 +107,28 @@ pub(crate) async fn dial(settings: &Settings) -> Result<Client, String> {
     }
 }
 
-/// A server that misses a client's certificate only says so by its silence.
+/// A hint for the error text of a server that requires a client certificate: it just closes the connection.
 fn hint(error: &str) -> &'static str {
     let refused = ["connection closed", "CertificateRequired", "broken pipe", "connection reset"];
     match refused.iter().any(|sign| error.contains(sign)) {
-        true => " (it may ask for a certificate: engine.temporal.client_cert_file)",
+        true => " (the server may require a client certificate: set engine.temporal.client_cert_file)",
         false => "",
     }
 }
 
-/// What every call of ours carries: one try, with an end.
+/// The options of every call: one attempt, with a time limit.
 pub(crate) fn once() -> RpcOptions {
     RpcOptions::builder().timeout(CALL).retry_options(RetryOptions::no_retries()).build()
 }
 
-/// An error with what lies behind it.
+/// A request with a time limit.
+pub(crate) fn timed<T>(request: T) -> Request<T> {
+    let mut request = Request::new(request);
+    request.set_timeout(CALL);
+    request
+}
+
+/// An error with all its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

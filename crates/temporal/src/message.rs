@@ -1,27 +1,32 @@
-//! What crosses Temporal: stored in its history, so that it can still be read years later.
+//! The messages between the workflow and its activities. Temporal stores them in histories, so they must stay readable
+//! for years.
 //!
 //! Invariants
-//! - No output of a node, and nothing else that grows with data, crosses: ids, statuses, labels, classes. What a worker
-//!   of the user's own is given, and what it answers, is the one exception: it crosses by being an activity's.
-//! - Fields are only ever added, with a default: histories of older builds are replayed.
+//! - A message contains only ids, statuses, labels and classes: no node output, and nothing else that grows with data.
+//!   The one exception is the input and the result of a user's own activity, which Temporal itself must pass on.
+//! - From the first release on, fields are only ever added, with a default, because histories of older builds are
+//!   replayed. A field or a variant that gets a better name then keeps its stored name (`serde(rename)`).
 //!
-//! Not here: doing it (`activities`), in which order (`workflow`).
+//! Not here: performing them (`activities`), their order (`workflow`).
 
 use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Definition, Delivery, Edge, Join, Kind, Manner, Node, OnError};
 use kernel::execution;
 use kernel::ids::{DefinitionId, ExecutionId, Label, NodeKey, ProcessId, VersionId, WorkspaceId};
 use kernel::kind::for_each::OnItemError;
+use kernel::kind::task::Activity;
+use kernel::orchestration::ahead::Foresight;
+use kernel::orchestration::{NodeSnapshot, Target};
 use kernel::run::Outcome;
-use kernel::run::failure::{Class, Failure, Policy};
+use kernel::run::failure::{Class, Failure};
 use kernel::run::node;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::run::attempt::Hold;
+use store::run::attempt::Ownership;
 
 use crate::retry::RetryConfig;
 
-/// What a workflow is started with.
+/// The input of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
@@ -32,12 +37,12 @@ pub(crate) struct Input {
     pub(crate) node_ids: Vec<NodeKey>,
     pub(crate) retry_config: RetryConfig,
     pub(crate) semantics: i32,
-    /// Its deadline is its parent's, which ends it in time.
+    /// True for a child without a deadline of its own: the parent stops it when the parent's deadline passes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) inherits: bool,
 }
 
-/// What a workflow that completed answers with.
+/// The result of a workflow that completed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Output {
@@ -52,103 +57,92 @@ pub(crate) struct NodeResult {
     pub(crate) status: node::Status,
 }
 
-/// May this run perform nodes? Asked first, and again after every continue-as-new.
+/// Asks whether this run may perform nodes. It is the first request of every history, also after a continue-as-new.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Begin {
+pub(crate) struct BeginRequest {
     pub(crate) execution: ExecutionId,
     pub(crate) owner: ProcessId,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Begun {
-    Granted(Box<Granted>),
-    /// It is over, here or in another run: nothing is to be performed.
+pub(crate) enum BeginResult {
+    Granted(Box<RunState>),
+    /// All nodes of the run only compute. They were performed, and the end of the run is recorded.
+    Completed {
+        completed: CompletedRun,
+        node_results: Vec<NodeResult>,
+    },
+    /// The execution has ended, or another run performs it. There is nothing to do.
     Over,
 }
 
-/// Where a run stands, all of it from rows.
+/// The state of a run, read from its rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Granted {
+pub(crate) struct RunState {
     pub(crate) epoch: i64,
-    pub(crate) shape: Shape,
-    /// In the order in which they settled.
-    pub(crate) settled: Vec<(NodeIx, node::Status, Option<Label>)>,
-    pub(crate) open: Vec<NodeIx>,
-    /// How long it may still run.
+    pub(crate) shape: GraphShape,
+    /// The nodes that have begun, the settled ones in the order in which they settled.
+    pub(crate) nodes: Vec<NodeSnapshot>,
+    /// The time until the run's deadline.
     pub(crate) deadline_ms: u64,
-    /// How long a silent worker keeps a node.
+    /// How long a node stays with a worker that sends no heartbeat.
     pub(crate) heartbeat_ms: u64,
-    /// Somebody wants it to end.
+    /// True if the cancellation of the run was requested.
     pub(crate) canceling: bool,
 }
 
-/// A version's graph without anything that its nodes work with.
+/// The graph of a version, without the configuration of its nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Shape {
-    pub(crate) nodes: Vec<ShapeNode>,
+pub(crate) struct GraphShape {
+    pub(crate) nodes: Vec<GraphNode>,
     pub(crate) edges: Vec<(NodeIx, NodeIx, Option<Label>)>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ShapeNode {
+pub(crate) struct GraphNode {
     pub(crate) key: NodeKey,
     pub(crate) kind: Kind,
-    #[serde(default)]
     pub(crate) when: Join,
-    #[serde(default)]
     pub(crate) on_error: OnError,
-    /// How long one attempt may take.
+    /// The time limit of one attempt.
     pub(crate) limit_ms: u64,
-    /// It calls out, and does so as a local activity.
-    #[serde(default)]
+    /// True if the node makes a call that runs as a local activity.
     pub(crate) local: bool,
-    /// It has a condition of its own, which is looked at first.
-    #[serde(default)]
+    /// True if the node has its own condition, which is evaluated first.
     pub(crate) conditional: bool,
     /// The branches of a node whose configuration names them.
-    #[serde(default)]
     pub(crate) labels: Vec<String>,
-    /// What a loop does for each item.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) does: Option<Box<ShapeNode>>,
-    /// A task that is an activity of the user's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The node that a loop performs for each item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) action: Option<Box<GraphNode>>,
+    /// Set for a task that a user's own activity performs.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) activity: Option<Activity>,
-    /// It may be performed at most once.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) once: bool,
+    /// True if the node may be performed at most once.
+    pub(crate) at_most_once: bool,
 }
 
-/// An activity that the user's own Temporal workers serve.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Activity {
-    pub(crate) task_queue: String,
-    #[serde(rename = "type")]
-    pub(crate) name: String,
-}
-
-impl Shape {
-    pub(crate) fn new(definition: &Definition, plan: &Plan, local_below_ms: u64) -> Shape {
+impl GraphShape {
+    pub(crate) fn new(definition: &Definition, plan: &Plan, local_below_ms: u64) -> GraphShape {
         let edge = |edge: &Edge| Some((plan.index_of(&edge.from)?, plan.index_of(&edge.to)?, edge.label.clone()));
-        Shape {
-            nodes: definition.nodes.iter().map(|node| ShapeNode::new(node, local_below_ms)).collect(),
+        GraphShape {
+            nodes: definition.nodes.iter().map(|node| GraphNode::new(node, local_below_ms)).collect(),
             edges: definition.edges.iter().filter_map(edge).collect(),
         }
     }
 
-    /// The plan that the version's own makes, retries apart: those are the activities' to ask for.
+    /// The graph node to perform: the node itself, or the action of a loop.
+    pub(crate) fn node(&self, at: Target) -> &GraphNode {
+        let node = &self.nodes[at.node];
+        if at.iteration == 0 { node } else { node.action.as_deref().unwrap_or(node) }
+    }
+
+    /// The plan of this graph. Its retries are not used, because the activities decide about retries.
     pub(crate) fn plan(&self) -> Result<Plan, String> {
-        let node = |node: &ShapeNode| Node {
-            key: node.key.clone(),
-            kind: node.kind,
-            description: None,
-            with: Value::Null,
-            condition: None,
+        let node = |node: &GraphNode| Node {
             when: node.when,
             on_error: node.on_error,
-            retry: Policy::DEFAULT,
-            timeout_ms: None,
-            delivery: Delivery::default(),
+            ..Node::new(node.key.clone(), node.kind)
         };
         let edge = |(from, to, label): &(NodeIx, NodeIx, Option<Label>)| {
             let (from, to) = (self.nodes.get(*from)?.key.clone(), self.nodes.get(*to)?.key.clone());
@@ -159,106 +153,113 @@ impl Shape {
             edges: self.edges.iter().filter_map(edge).collect(),
             ..Definition::default()
         };
-        let told = |problems: Vec<kernel::definition::plan::Invalid>| {
+        let describe = |problems: Vec<kernel::definition::plan::Invalid>| {
             problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         };
         let labels = |at: NodeIx| match &self.nodes[at] {
             node if node.labels.is_empty() => kernel::kind::labels(node.kind, &Value::Null),
             node => node.labels.clone(),
         };
-        Plan::with_labels(&definition, labels).map_err(told)
+        Plan::with_labels(&definition, labels).map_err(describe)
     }
 }
 
-impl ShapeNode {
-    fn new(node: &Node, local_below_ms: u64) -> ShapeNode {
+impl GraphNode {
+    /// What is known about the node before it is performed.
+    pub(crate) fn foresight(&self) -> Foresight {
+        let computes = self.kind.manner() == Manner::Computes;
+        match computes && self.labels.is_empty() && kernel::kind::labels(self.kind, &Value::Null).is_empty() {
+            true => Foresight::Completes,
+            false if computes || self.conditional => Foresight::Branches,
+            false => Foresight::Heavy,
+        }
+    }
+
+    fn new(node: &Node, local_below_ms: u64) -> GraphNode {
         let limit_ms = u64::try_from(engine::nodes::timeout(node).as_millis()).unwrap_or(u64::MAX);
         let (key, kind, when, on_error) = (node.key.clone(), node.kind, node.when, node.on_error);
         let local = kind.manner() == Manner::Calls && limit_ms <= local_below_ms;
         let labels = kernel::kind::own_labels(kind, &node.with);
         let conditional = node.condition.is_some();
-        let does = (kind == Kind::ForEach).then(|| kernel::kind::for_each::action(node)).flatten();
-        let does = does.map(|action| Box::new(ShapeNode::new(&action, local_below_ms)));
+        let action = (kind == Kind::ForEach).then(|| kernel::kind::for_each::action(node)).flatten();
+        let action = action.map(|action| Box::new(GraphNode::new(&action, local_below_ms)));
         let activity = (kind == Kind::Task).then(|| kernel::kind::task::activity(&node.with)).flatten();
-        let activity = activity.map(|it| Activity { task_queue: it.task_queue, name: it.name });
-        let once = node.delivery == Delivery::AtMostOnce;
-        ShapeNode { key, kind, when, on_error, limit_ms, local, conditional, labels, does, activity, once }
+        let at_most_once = node.delivery == Delivery::AtMostOnce;
+        GraphNode { key, kind, when, on_error, limit_ms, local, conditional, labels, action, activity, at_most_once }
     }
 }
 
+/// The maximum number of light nodes in one step.
+pub(crate) const MAX_COMPUTED: usize = 100;
+
 /// What one local activity does, in this order and in one commit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Step {
-    pub(crate) hold: Hold,
-    pub(crate) orders: Vec<Order>,
+pub(crate) struct StepRequest {
+    pub(crate) hold: Ownership,
+    pub(crate) actions: Vec<StepAction>,
+    /// The outcome of the run if every node to compute completes. It is recorded with the results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) outcome: Option<Outcome>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
-    /// The node settled without being performed.
-    Settle {
-        node: NodeIx,
-        #[serde(default)]
-        iteration: i32,
-        status: node::Status,
-    },
-    /// A node that only computes.
-    Compute {
-        node: NodeIx,
-        #[serde(default)]
-        iteration: i32,
-    },
+pub(crate) enum StepAction {
+    /// Settle a node that is not performed.
+    Settle { node: NodeIx, iteration: i32, status: node::Status },
+    /// Perform a node that only computes.
+    Compute { node: NodeIx, iteration: i32 },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Stepped {
-    /// How the nodes that were to be computed ended, in order. Fewer than were asked for: the rest was left, because
-    /// what comes before it may settle others first.
-    Done(Vec<Ended>),
-    /// The run is another's by now, or over.
+pub(crate) enum StepResult {
+    /// The results of the computed nodes, in order. There may be fewer results than requests, because a computed node
+    /// may settle other nodes first.
+    Done(Vec<PerformResult>),
+    /// Every node was computed, and the end of the run is recorded.
+    Completed { ended: Vec<PerformResult>, completed: CompletedRun },
+    /// The run has ended, or another run performs the execution.
     Lost,
 }
 
-/// One node to be performed.
+/// Asks an activity to perform one node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Call {
-    pub(crate) hold: Hold,
+pub(crate) struct PerformRequest {
+    pub(crate) hold: Ownership,
     pub(crate) node: NodeIx,
-    /// Which item of a loop, from 1; 0 is the node itself.
-    #[serde(default)]
+    /// The number of a loop's item, counted from 1. 0 means the node itself.
     pub(crate) iteration: i32,
-    /// Its child's workflow is closed; or its own activity is, and it may be performed at most once: it is only to be
-    /// told how it stands.
-    #[serde(default)]
-    pub(crate) closed: Option<Closed>,
-    /// Its child was started by an earlier history: if the child's workflow is closed by now, then so. `Stopped`: none
-    /// is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) attends: Option<Closed>,
+    /// Set when the workflow of the node's child has closed. For an at-most-once node, set when its own activity has
+    /// closed. The node is then only settled.
+    pub(crate) closed: Option<CloseReason>,
+    /// Set when an earlier history started the node's child: the reason to use if the child's workflow has closed. With
+    /// `Stopped`, no child is started.
+    pub(crate) earlier_child: Option<CloseReason>,
+    /// True if the run completes when this node completes. Its end is then recorded with the node's result.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_last: bool,
 }
 
-/// Why a child's workflow is over, or an activity that told nothing.
+/// Why a child's workflow closed, or why an activity closed that reported no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Closed {
+pub(crate) enum CloseReason {
     ByItself,
-    /// It was stopped from above.
+    /// Its parent stopped the child's workflow, or the run stopped the activity.
     Stopped,
 }
 
-/// A loop that is over: what its items produced is to be gathered.
+/// Asks to collect the outputs of a loop that is over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Gather {
-    pub(crate) hold: Hold,
+pub(crate) struct CollectRequest {
+    pub(crate) hold: Ownership,
     pub(crate) node: NodeIx,
-    /// The item that failed it.
-    #[serde(default)]
+    /// The item that failed the loop.
     pub(crate) failed: Option<usize>,
 }
 
-/// What a worker of the user's own made of a task.
+/// The result of a task that a user's own worker performed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Report {
-    pub(crate) hold: Hold,
+pub(crate) struct TaskReport {
+    pub(crate) hold: Ownership,
     pub(crate) node: NodeIx,
     pub(crate) iteration: i32,
     pub(crate) attempt: u32,
@@ -266,106 +267,100 @@ pub(crate) struct Report {
     pub(crate) result: Result<Value, Failure>,
 }
 
-/// Something came, or may have, for nodes that asked: these, by node and iteration.
+/// Asks to settle answered waits and to report the state of these waits, by node and iteration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Look {
-    pub(crate) hold: Hold,
-    pub(crate) asked: Vec<(NodeIx, i32)>,
+pub(crate) struct CheckWaitsRequest {
+    pub(crate) hold: Ownership,
+    pub(crate) waits: Vec<(NodeIx, i32)>,
 }
 
-/// What came for nodes that asked.
+/// The waits that have ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Looked {
-    /// `more`: not all of it.
-    Done {
-        ended: Vec<(NodeIx, i32, Ended)>,
-        #[serde(default)]
-        more: bool,
-    },
-    /// The run is another's by now, or over.
+pub(crate) enum CheckWaitsResult {
+    /// `more`: other waits have ended too, but did not fit into this result.
+    Done { ended: Vec<(NodeIx, i32, PerformResult)>, more: bool },
+    /// The run has ended, or another run performs the execution.
     Lost,
 }
 
-/// A loop that runs.
+/// The state of a loop that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Looping {
+pub(crate) struct LoopState {
     pub(crate) count: usize,
     pub(crate) parallel: u32,
     pub(crate) on_item_error: OnItemError,
-    /// How its items stand, as far as they were begun: from the first to the last index of a stretch.
-    pub(crate) stand: Vec<(usize, usize, node::Status)>,
+    /// The statuses of the items that were begun, as ranges from a first to a last index.
+    pub(crate) items: Vec<(usize, usize, node::Status)>,
 }
 
-/// What a worker of the user's own is to do.
+/// A task for a user's own worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Handed {
+pub(crate) struct UserTask {
     pub(crate) input: Value,
     pub(crate) attempt: u32,
     pub(crate) fence: i32,
-    /// How long it may take; as long as the run if not said.
-    #[serde(default)]
+    /// The time limit of the task. None means the deadline of the run.
     pub(crate) limit_ms: Option<u64>,
-    /// How long it may be silent, if it is to say that it lives.
-    #[serde(default)]
+    /// The heartbeat timeout, if the worker must send heartbeats.
     pub(crate) lease_ms: Option<u64>,
 }
 
-/// How a node ended. That it failed is a result, not an error: the policy is used up, and the row says so.
+/// The state of a node after an activity. A failure is a result, not an error: the retry policy is exhausted and the
+/// row is FAILED.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Ended {
+pub(crate) enum PerformResult {
     Settled {
         status: node::Status,
-        #[serde(default)]
         label: Option<Label>,
-        #[serde(default)]
         class: Option<Class>,
     },
-    /// Its wait is noted, and over in so long.
+    /// The node's delay is stored, and ends after this time.
     Waiting {
         ms: u64,
     },
-    /// It is to be performed on its own: it failed in a way that is worth another try, which a step cannot wait for, or
-    /// its condition holds and its work is none of a step.
-    Later,
-    /// It failed in a way that is worth this attempt, which is due in so long: its row says so.
-    Again {
+    /// The node must be performed by its own activity. Either it failed and may be retried, and a step cannot wait for
+    /// the retry. Or its condition is true, and its work is more than a computation.
+    PerformAlone,
+    /// The node failed, and its row stores that this attempt follows after this time.
+    Retry {
         attempt: u32,
         ms: u64,
     },
-    /// Somebody outside is asked; their time is up in so long, if ever.
-    Asked {
-        #[serde(default)]
+    /// The node's wait is stored, and expires after this time. None means that it never expires.
+    WaitStored {
         expires_ms: Option<u64>,
     },
-    Looping(Box<Looping>),
-    /// It has a child, which is to run under its own id.
+    Loop(Box<LoopState>),
+    /// The node has a child, whose workflow must be started with this input.
     Child(Box<Input>),
-    /// A worker of the user's own is to do it.
-    Handed(Box<Handed>),
-    /// Stopped from above before it had a result.
+    /// A user's own worker must perform the node.
+    UserTask(Box<UserTask>),
+    /// The node completed, and with it the run. The end of the run is recorded.
+    Completed(CompletedRun),
+    /// The node was stopped before it had a result.
     Stopped,
-    /// The run is another's by now, or over.
+    /// The run has ended, or another run performs the execution.
     Lost,
 }
 
-impl Ended {
-    /// Is there nothing more to come of it?
+impl PerformResult {
+    /// True if the workflow needs to start no further work for the node.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Ended::Settled { .. } | Ended::Stopped | Ended::Lost)
+        use PerformResult::{Completed, Lost, Settled, Stopped};
+        matches!(self, Settled { .. } | Completed(_) | Stopped | Lost)
     }
 }
 
-/// The run is over.
+/// Asks to record the outcome of the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Complete {
-    pub(crate) hold: Hold,
+pub(crate) struct CompleteRequest {
+    pub(crate) hold: Ownership,
     pub(crate) outcome: Outcome,
 }
 
-/// How it was recorded.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Completed {
+/// The recorded outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CompletedRun {
     pub(crate) status: execution::Status,
-    #[serde(default)]
     pub(crate) class: Option<Class>,
 }

@@ -1,12 +1,9 @@
-//! How an execution's nodes are retried, as its workflow is told at the start.
+//! The retry policies of an execution's nodes, as its workflow receives them at the start.
 //!
 //! Invariants
-//! - It is the version's, node by node: an execution pins its version, so this is the snapshot that holds for all of
-//!   its life.
-//! - Histories of older builds, which hold one policy and no nodes, can still be read.
+//! - The policies come from the version, node by node. An execution pins its version, so its policies never change.
 //!
-//! Not here: retrying (`workflow`, which asks the activities for each node's row), the settings behind it
-//! (`server::config`).
+//! Not here: retrying (`workflow`, whose activities read each node's row), the settings behind it (`server::config`).
 
 use std::collections::BTreeMap;
 
@@ -15,20 +12,18 @@ use kernel::kind::for_each;
 use kernel::run::failure::Policy;
 use serde::{Deserialize, Serialize};
 
-/// One policy that holds for all nodes but those that are named.
+/// One policy for all nodes except those listed in `nodes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RetryConfig {
-    max_attempts: u32,
-    initial_ms: u64,
-    factor: u32,
-    max_ms: u64,
-    /// Nodes that are retried otherwise, by key; what a loop does for each item has `[]` behind the loop's key.
+    #[serde(flatten)]
+    usual: Policy,
+    /// Nodes with another policy, by key. The items of a loop have the loop's key followed by `[]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     nodes: BTreeMap<String, Policy>,
 }
 
 impl RetryConfig {
-    /// What a version says. One that cannot be read retries nothing, for it is never run.
+    /// The policies of a version. A version that cannot be read retries nothing, because it never runs.
     pub(crate) fn of(version: Option<&Definition>) -> RetryConfig {
         let mut nodes: BTreeMap<String, Policy> = BTreeMap::new();
         for node in version.iter().flat_map(|definition| &definition.nodes) {
@@ -37,7 +32,8 @@ impl RetryConfig {
                 nodes.insert(format!("{}[]", node.key), item.retry);
             }
         }
-        // What most nodes have is said once. Of two that are equally frequent, the one whose node comes first.
+        // The most frequent policy is stored once. Of two equally frequent ones, the policy of the earlier node is
+        // used.
         let mut tally: Vec<(Policy, usize)> = Vec::new();
         for policy in nodes.values() {
             match tally.iter_mut().find(|(known, _)| known == policy) {
@@ -47,8 +43,7 @@ impl RetryConfig {
         }
         let most = tally.iter().rev().max_by_key(|(_, count)| *count).map_or(Policy::ONCE, |(policy, _)| *policy);
         nodes.retain(|_, policy| *policy != most);
-        let Policy { max_attempts, initial_ms, factor, max_ms } = most;
-        RetryConfig { max_attempts, initial_ms, factor, max_ms, nodes }
+        RetryConfig { usual: most, nodes }
     }
 }
 
@@ -63,18 +58,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_policies_of_a_version_are_told_the_frequent_one_once() {
+    fn the_policies_of_a_version_are_sent_and_the_frequent_one_once() {
         let document = json!({ "nodes": {
             "log": { "kind": "LOG", "with": { "message": "a" } },
             "set": { "kind": "TRANSFORM", "needs": "log", "with": { "value": 1 } },
-            "call": { "kind": "HTTP_REQUEST", "needs": "log", "with": { "url": "https://a.example" }, "retry": { "max_attempts": 7 } },
+            "call": { "kind": "HTTP_REQUEST", "needs": "log", "with": { "url": "https://a.example" },
+                "retry": { "max_attempts": 7 } },
             "each": { "kind": "FOR_EACH", "needs": "log", "with": { "items": [1], "do": {
                 "kind": "HTTP_REQUEST", "with": { "url": "https://a.example" } } } },
         } });
         let (definition, _) = kernel::definition::parse::check(&document).expect("a good document");
-        let told = serde_json::to_value(RetryConfig::of(Some(&definition))).expect("JSON");
+        let config = RetryConfig::of(Some(&definition));
+        let observed = serde_json::to_value(&config).expect("JSON");
+        assert_eq!(serde_json::from_value::<RetryConfig>(observed.clone()).expect("as it was sent"), config);
+        assert_eq!(RetryConfig::of(None).usual, Policy::ONCE);
         assert_eq!(
-            told,
+            observed,
             json!({
                 "max_attempts": 3, "initial_ms": 1000, "factor": 2, "max_ms": 30000,
                 "nodes": {
@@ -84,13 +83,5 @@ mod tests {
                 },
             })
         );
-    }
-
-    #[test]
-    fn what_older_builds_sent_is_read() {
-        let old = serde_json::to_value(Policy::DEFAULT).expect("JSON");
-        let read: RetryConfig = serde_json::from_value(old).expect("an older build's");
-        assert_eq!((read.max_attempts, read.nodes.len()), (3, 0));
-        assert_eq!(RetryConfig::of(None).max_attempts, 1);
     }
 }

@@ -1,28 +1,28 @@
-//! The request that starts a workflow: all that Temporal is told of an execution, and its answer.
+//! Sends the request that starts a workflow, and reads Temporal's answer. The request contains everything that Temporal
+//! learns about an execution at its start.
 //!
 //! Invariants
-//! - The same execution makes the same request, whoever sends it: an id, policies and a request id that make a repeat
-//!   harmless.
-//! - Values that Temporal stores are encrypted if there are keys; names and ids are in clear.
-//! - A search attribute is set only where the namespace has it.
+//! - The same execution produces the same request in every process. Its workflow id, policies and request id make a
+//!   repeat harmless.
+//! - Values that Temporal stores are encrypted if there are keys. Names and ids are not encrypted.
+//! - A search attribute is set only if the namespace has it.
 //!
-//! Not here: when to start and what the answer leads to (`client`), what it means (`answer`).
+//! Not here: when to start and the consequences of the answer (`client`), what the answer means (`answer`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel::definition::Definition;
 use kernel::ids::ExecutionId;
-use kernel::queue::Answer;
+use kernel::queue::StartOutcome;
 use kernel::signals::spans;
-use store::run::attempt::Brief;
+use store::run::attempt::StartDetails;
 use temporalio_client::Client;
-use temporalio_client::tonic::Request;
 use temporalio_common::data_converters::{
     GenericPayloadConverter, SerializationContext, SerializationContextData, TemporalSerializable,
     WorkflowSerializationContext,
 };
 use temporalio_common::protos::temporal::api::common::v1::{
-    Memo, Payload, Payloads, Priority, SearchAttributes as Marks, WorkflowType,
+    Memo, Payload, Payloads, Priority, SearchAttributes as ProtoSearchAttributes, WorkflowType,
 };
 use temporalio_common::protos::temporal::api::enums::v1::{WorkflowIdConflictPolicy, WorkflowIdReusePolicy};
 use temporalio_common::protos::temporal::api::taskqueue::v1::TaskQueue;
@@ -32,7 +32,7 @@ use tracing::Instrument as _;
 
 use crate::WORKFLOW;
 use crate::answer::answer;
-use crate::connection::{CALL, Linked, chain};
+use crate::connection::{NamespaceClient, chain, timed};
 use crate::message::Input;
 use crate::retry::RetryConfig;
 
@@ -40,47 +40,54 @@ const WORKSPACE: SearchAttributeKey<String> = SearchAttributeKey::keyword("Foreb
 const DEFINITION: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayDefinition");
 const QUEUE_ITEM: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayQueueItem");
 
-/// The id under which Temporal knows an execution.
-pub(crate) fn workflow_id(execution: ExecutionId) -> String {
-    format!("execution-{execution}")
-}
-
-/// Asks Temporal to start a workflow: once, unless the namespace lost a search attribute that the request had.
+/// Sends the start request to Temporal. If Temporal refuses it, and the namespace's search attributes have changed, the
+/// request is sent once more with the attributes that the namespace has now.
 pub(crate) async fn send(
-    linked: &Linked,
+    linked: &NamespaceClient,
     task_queue: &str,
     execution: ExecutionId,
-    brief: &Brief,
+    brief: &StartDetails,
     version: Option<&Definition>,
-) -> Answer {
-    let Linked { client, attributes } = linked;
+) -> StartOutcome {
+    let NamespaceClient { client, attributes } = linked;
     let names = attributes.names(client).await;
     let request = match request(client, task_queue, execution, brief, version).await {
         Ok(request) => request,
-        Err(reason) => return Answer::Refused(reason),
+        Err(reason) => return StartOutcome::Refused(reason),
     };
-    let marks = marks(execution, brief, &names);
-    let span = || tracing::debug_span!(spans::START_WORKFLOW.name, workflow_id = workflow_id(execution), task_queue);
-    let answered = offer(client, request.clone(), marks.clone()).instrument(span()).await;
-    if marks.is_none() || !matches!(answered, Answer::Refused(_)) {
+    let search_attributes = search_attributes(execution, brief, &names);
+    let span = || tracing::debug_span!(spans::START_WORKFLOW.name, workflow_id = execution.engine_id(), task_queue);
+    let answered = send_once(client, request.clone(), search_attributes.clone()).instrument(span()).await;
+    if search_attributes.is_none() || !matches!(answered, StartOutcome::Refused(_)) {
         return answered;
     }
-    let marked_now = self::marks(execution, brief, &*attributes.ask(client).await);
-    if marked_now == marks { answered } else { offer(client, request, marked_now).instrument(span()).await }
+    let attributes_now = self::search_attributes(execution, brief, &*attributes.read(client).await);
+    if attributes_now == search_attributes {
+        answered
+    } else {
+        send_once(client, request, attributes_now).instrument(span()).await
+    }
 }
 
-/// One request, one answer.
-async fn offer(client: &Client, request: StartWorkflowExecutionRequest, marks: Option<Marks>) -> Answer {
-    let mut request = Request::new(StartWorkflowExecutionRequest { search_attributes: marks, ..request });
-    request.set_timeout(CALL);
+/// Sends one request and reads its answer.
+async fn send_once(
+    client: &Client,
+    request: StartWorkflowExecutionRequest,
+    search_attributes: Option<ProtoSearchAttributes>,
+) -> StartOutcome {
+    let request = timed(StartWorkflowExecutionRequest { search_attributes, ..request });
     match client.connection().workflow_service().start_workflow_execution(request).await {
         Ok(started) => answer(Ok(started.get_ref().started)),
         Err(status) => answer(Err(&status)),
     }
 }
 
-/// The search attributes of an execution, as far as the namespace has them.
-fn marks(execution: ExecutionId, brief: &Brief, known: &BTreeSet<String>) -> Option<Marks> {
+/// The search attributes of an execution that the namespace has.
+fn search_attributes(
+    execution: ExecutionId,
+    brief: &StartDetails,
+    known: &BTreeSet<String>,
+) -> Option<ProtoSearchAttributes> {
     let all = [
         WORKSPACE.value_set(brief.workspace.to_string()),
         DEFINITION.value_set(brief.definition.to_string()),
@@ -94,7 +101,7 @@ async fn request(
     client: &Client,
     task_queue: &str,
     execution: ExecutionId,
-    brief: &Brief,
+    brief: &StartDetails,
     version: Option<&Definition>,
 ) -> Result<StartWorkflowExecutionRequest, String> {
     let nodes = version.iter().flat_map(|definition| &definition.nodes);
@@ -115,11 +122,11 @@ async fn request(
     }
     Ok(StartWorkflowExecutionRequest {
         namespace: client.options().namespace.clone(),
-        workflow_id: workflow_id(execution),
+        workflow_id: execution.engine_id(),
         workflow_type: Some(WorkflowType { name: WORKFLOW.to_owned() }),
         task_queue: Some(TaskQueue { name: task_queue.to_owned(), ..TaskQueue::default() }),
         input: Some(Payloads { payloads: sealed(client, &input).await? }),
-        // Even after the run has closed, a repeat of the same request is answered like the first.
+        // Even after the run has closed, a repeat of the same request gets the same answer as the first.
         request_id: execution.to_string(),
         identity: client.connection().identity().to_owned(),
         workflow_id_reuse_policy: WorkflowIdReusePolicy::RejectDuplicate.into(),
@@ -134,7 +141,7 @@ async fn request(
     })
 }
 
-/// A value as Temporal stores it: encrypted, if there are keys.
+/// A value as Temporal stores it: encrypted if there are keys.
 async fn sealed<T: TemporalSerializable + 'static>(client: &Client, value: &T) -> Result<Vec<Payload>, String> {
     let converter = &client.options().data_converter;
     let data = SerializationContextData::Workflow(WorkflowSerializationContext::new());

@@ -1,20 +1,25 @@
-//! The one workflow: `kernel::orchestration`, with activities to carry out what it orders.
+//! The only Temporal workflow: it drives `kernel::orchestration`, and its activities carry out the effects.
 //!
-//!     begin ──▶ effects ──settle, compute──▶ one local activity, one commit ──▶ calls, waits, asks, children ──▶ news ──▶ apply
+//!     begin, compute ──▶ effects ──settle, compute──▶ one local activity, one commit
+//!                           ▲                                                       │
+//!                           └──apply── events ◀── calls, timers, waits, children ◀──┘
 //!
 //! Invariants
-//! - Nothing here decides: it takes news in, asks the kernel, and has its orders carried out. No clock, no IO.
-//! - Only ids pass through continue-as-new: the next run begins again, and is rebuilt from rows.
-//! - The execution is completed when nothing of the run is in flight, and then exactly once.
+//! - The workflow decides nothing: it receives events, asks the kernel, and starts activities. It has no clock and no
+//!   IO.
+//! - Continue-as-new passes on only the workflow's input. The next history reads the run's state from the rows.
+//! - The execution is completed exactly once, when no work of the run is in flight: by the activity that stores the
+//!   last node, or by one of its own.
 //!
-//! Not here: what activities do (`activities`), retries (they are the activities' to ask for).
+//! Not here: what activities do (`activities`), whether and when a node is tried again
+//! (`activities::attempt_end`, by the kernel's rules).
 
-mod asks;
 mod begin;
 mod children;
 mod drive;
-mod news;
+mod events;
 mod options;
+mod waits;
 
 use kernel::execution::Status;
 use kernel::ids::ProcessId;
@@ -23,15 +28,15 @@ use temporalio_common::error::ApplicationFailure;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_sdk::{ContinueAsNewOptions, SyncWorkflowContext, WorkflowContext, WorkflowResult, WorkflowTermination};
 
-use crate::activities::Kit;
-use crate::message::{Begin, Begun, Complete, Completed, Input, NodeResult, Output};
-use drive::{Driver, Left};
-use options::surely;
+use crate::activities::RunActivities;
+use crate::message::{BeginRequest, BeginResult, CompleteRequest, CompletedRun, Input, NodeResult, Output};
+use drive::{DriveEnd, Driver};
+use options::recorded;
 
 #[workflow]
 #[derive(Default)]
 pub(crate) struct WorkflowOrchestration {
-    /// How often it was told that an answer came.
+    /// How many signals arrived that announce an answer.
     answered: u64,
 }
 
@@ -40,46 +45,56 @@ impl WorkflowOrchestration {
     #[run(name = "WorkflowOrchestration")]
     pub(crate) async fn run(context: &mut WorkflowContext<Self>, input: Input) -> WorkflowResult<Output> {
         let execution = input.execution_id;
-        // The first of a chain of runs names it: continue-as-new changes the run's id, not whose the execution is.
+        // The owner is the id of the first run in the chain, because continue-as-new changes the run id.
         let owner = context.info().first_execution_run_id().parse().map(ProcessId);
-        let owner = owner.map_err(|error| fault(format!("the id of a run cannot be read: {error}")))?;
-        let begun = context.execute_local_activity(Kit::begin, Begin { execution, owner }, surely()).await?;
-        let granted = match begun {
-            Begun::Granted(granted) => granted,
-            Begun::Over => return Err(WorkflowTermination::cancelled()),
+        let owner = owner.map_err(|error| fault(format!("the workflow's run id is not a UUID: {error}")))?;
+        let begun =
+            context.execute_local_activity(RunActivities::begin, BeginRequest { execution, owner }, recorded()).await?;
+        let state = match begun {
+            BeginResult::Granted(state) => state,
+            BeginResult::Completed { completed, node_results } => {
+                let output = Output { execution_id: execution, status: Status::Completed, node_results };
+                return workflow_result(&Outcome::Completed, Some(completed), output);
+            }
+            BeginResult::Over => return Err(WorkflowTermination::cancelled()),
         };
         let context = &*context;
-        let mut driver = Driver::new(context, owner, *granted, &input).map_err(fault)?;
-        let hold = driver.hold();
+        let mut driver = Driver::new(context, owner, *state, &input).map_err(fault)?;
+        let hold = driver.hold;
         match driver.drive().await? {
-            Left::Over(outcome) => {
-                let complete = Complete { hold, outcome: outcome.clone() };
-                let completed = context.execute_local_activity(Kit::complete, complete, surely()).await?;
+            DriveEnd::Over(outcome) => {
+                let completed = match driver.completed {
+                    Some(completed) => Some(completed),
+                    None => {
+                        let complete = CompleteRequest { hold, outcome: outcome.clone() };
+                        context.execute_local_activity(RunActivities::complete, complete, recorded()).await?
+                    }
+                };
                 let results = driver.ends().map(|(node, status)| NodeResult { node, status }).collect();
-                told(
+                workflow_result(
                     &outcome,
                     completed,
                     Output { execution_id: execution, status: Status::Completed, node_results: results },
                 )
             }
-            Left::Lost => {
-                context.execute_local_activity(Kit::give_way, hold, surely()).await?;
+            DriveEnd::Lost => {
+                context.execute_local_activity(RunActivities::end_if_terminated, hold, recorded()).await?;
                 Err(WorkflowTermination::cancelled())
             }
-            Left::Continues => match context.continue_as_new(input, ContinueAsNewOptions::default())? {},
+            DriveEnd::Continues => match context.continue_as_new(input, ContinueAsNewOptions::default())? {},
         }
     }
 
-    /// A hint: what came is in its row.
+    /// Only a hint: the workflow reads the answer from the rows.
     #[signal(name = "answered")]
     pub(crate) fn answered(&mut self, _context: &mut SyncWorkflowContext<Self>) {
         self.answered += 1;
     }
 }
 
-/// How the workflow itself ends, for those who look at it in Temporal: as its execution did.
-fn told(outcome: &Outcome, completed: Option<Completed>, output: Output) -> WorkflowResult<Output> {
-    let Some(Completed { status, class }) = completed else { return Err(WorkflowTermination::cancelled()) };
+/// The workflow's own result, as Temporal shows it. It matches the outcome of the execution.
+fn workflow_result(outcome: &Outcome, completed: Option<CompletedRun>, output: Output) -> WorkflowResult<Output> {
+    let Some(CompletedRun { status, class }) = completed else { return Err(WorkflowTermination::cancelled()) };
     match status {
         Status::Completed => Ok(Output { status, ..output }),
         Status::Canceled => Err(WorkflowTermination::cancelled()),

@@ -1,10 +1,10 @@
-// Lints an API description with Redocly's strict rules: prints each problem, and ends with 1 if there is one.
+// Lints an API description with Redocly's strict rules: prints each problem, and exits with 1 if there is one.
 import { createConfig, lint } from "@redocly/openapi-core";
 
 const rules = {
-  // `default` describes every answer that is no success, with one body for all.
+  // `default` describes every error response, with one body for all.
   "operation-4xx-response": "off",
-  // A segment that is given literally wins over a parameter, in the service as in every client.
+  // A literal segment takes precedence over a parameter, in the service and in every client.
   "no-ambiguous-paths": "off",
 };
 const config = await createConfig({ extends: ["recommended-strict"], rules });

@@ -1,4 +1,4 @@
-// What a user of the generated types writes: it compiles only if they say what the API takes and answers.
+// Typical code of a user of the generated types. It compiles only if they match the requests and responses of the API.
 import createClient from "openapi-fetch";
 import type { components, paths } from "./schema.js";
 
@@ -15,11 +15,11 @@ export async function rerun(id: string): Promise<string> {
   return data.executionId;
 }
 
-// The discriminator tells the reasons apart, and every reason has its sentence.
+// The discriminator distinguishes the reasons, and every reason has its own text.
 export function since(reason: components["schemas"]["WaitingReason"]): string {
   switch (reason.reason) {
     case "delayed_until":
-      return reason.at;
+      return reason.availableAt;
     case "workspace_full":
       return `${reason.running} of ${reason.limit}`;
     default:

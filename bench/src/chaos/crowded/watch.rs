@@ -1,7 +1,7 @@
-//! Looks at the database again and again: who owns runs and shards, and who holds how many slots.
+//! Polls the database: which process owns each run and each shard, and how many slots each workspace holds.
 //!
 //! Invariants
-//! - Times are the harness's own, which are the database's too: both are on one machine.
+//! - Times come from the harness's clock, which is also the database's: both are on one machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,35 +15,35 @@ use super::super::{Leases, ms};
 use crate::service::{Kill, now_us};
 
 const EVERY: Duration = Duration::from_millis(200);
-/// What a busy machine may add to a lease.
+/// How much a busy machine may add to a lease.
 const SPARE: Duration = Duration::from_secs(3);
 
 pub(super) struct Watch {
     client: Client,
-    /// A shard without an owner for longer is nobody's.
+    /// A shard without an owner for longer than this counts as unowned.
     unowned_after: Duration,
     limit: i64,
 }
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     pub(super) looks: u64,
     /// When each process was last seen to own a run.
     owned_until: BTreeMap<String, i64>,
     pub(super) unowned_shards: BTreeSet<i16>,
-    /// Looks at which a workspace held more slots than its limit.
+    /// Polls at which a workspace held more slots than its limit.
     pub(super) over_cap: u64,
 }
 
-impl Seen {
-    /// The longest that a run of a killed process had no other owner.
+impl Observed {
+    /// The longest time that a run of a killed process had no other owner.
     pub(super) fn adopted_max(&self, kills: &[Kill]) -> Duration {
         let longest = kills.iter().filter_map(|kill| Some(self.owned_until.get(&kill.name)? - kill.at)).max();
         Duration::from_micros(longest.and_then(|longest| u64::try_from(longest).ok()).unwrap_or_default())
     }
 
-    /// A killed process left runs behind.
+    /// True if a killed process owned runs when it was killed.
     pub(super) fn interrupted(&self, kills: &[Kill]) -> bool {
         kills.iter().any(|kill| self.owned_until.get(&kill.name).is_some_and(|until| *until > kill.at))
     }
@@ -56,17 +56,20 @@ impl Watch {
         Ok(Watch { client, unowned_after, limit: i64::from(limit) })
     }
 
-    /// Looks until told to stop.
-    pub(super) async fn run(self, stop: CancellationToken) -> anyhow::Result<Seen> {
-        let (mut seen, mut unowned) = (Seen::default(), BTreeMap::new());
+    /// Polls until stopped, and records since when a shard has had no owner.
+    pub(super) async fn run(self, stop: CancellationToken, found: CancellationToken) -> anyhow::Result<Observed> {
+        let (mut seen, mut unowned) = (Observed::default(), BTreeMap::new());
         while !stop.is_cancelled() {
-            self.look(&mut seen, &mut unowned).await.context("look at owners and slots")?;
+            self.look(&mut seen, &mut unowned).await.context("read owners and slots")?;
+            if !seen.unowned_shards.is_empty() {
+                found.cancel();
+            }
             tokio::time::sleep(EVERY).await;
         }
         Ok(seen)
     }
 
-    async fn look(&self, seen: &mut Seen, unowned: &mut BTreeMap<i16, Instant>) -> anyhow::Result<()> {
+    async fn look(&self, seen: &mut Observed, unowned: &mut BTreeMap<i16, Instant>) -> anyhow::Result<()> {
         seen.looks += 1;
         let owners = "SELECT DISTINCT p.name FROM workflow_execution e JOIN chaos_process p ON p.id = e.owner
                        WHERE e.status = 'RUNNING'";

@@ -1,4 +1,4 @@
-//! The judge judged: each promise broken once, and a control that breaks none.
+//! Tests of the judge: each promise broken once, and a control that breaks none.
 
 use super::*;
 
@@ -9,21 +9,24 @@ fn item(n: u128) -> Uuid {
     Uuid::from_u128(100 + n)
 }
 
-fn ticket(n: u128) -> Ticket {
-    Ticket { item: item(n), workspace: WORKSPACE, definition: DEFINITION, key: Some("k".to_owned()) }
+fn limited_item(n: u128) -> LimitedItem {
+    LimitedItem { item: item(n), workspace: WORKSPACE, definition: DEFINITION, key: Some("k".to_owned()) }
 }
 
-fn hit(execution: Uuid, begin: i64, end: i64) -> Delivery {
+fn hit(execution: Uuid, begin: i64, end: i64) -> ReceivedRequest {
     let node = "a".to_owned();
-    Delivery { execution, workspace: WORKSPACE, n: 7, node, iteration: 0, begin, end: Some(end), nth: 0 }
+    ReceivedRequest { execution, workspace: WORKSPACE, n: 7, node, iteration: 0, begin, end: Some(end), nth: 0 }
 }
 
 /// `3 taken 1`: at 3 item 1 takes a slot. `hit 4-6 1`: a request of item 1 from 4 to 6.
 fn check(limit: i32, story: &[&str], expected: &[(&str, usize)]) {
     let (mut log, mut deliveries, mut pauses) = (Vec::new(), Vec::new(), Vec::new());
     let workspace =
-        |limit| What::Workspace { id: WORKSPACE, tier: "FREE".to_owned(), limit: Some(limit), closed: false };
-    log.push(Entry { at: 0, what: What::Definition { id: DEFINITION, concurrency: Some(2), key_concurrency: 2 } });
+        |limit| SlotChange::Workspace { id: WORKSPACE, tier: "FREE".to_owned(), limit: Some(limit), closed: false };
+    log.push(Entry {
+        at: 0,
+        what: SlotChange::Definition { id: DEFINITION, concurrency: Some(2), key_concurrency: 2 },
+    });
     log.push(Entry { at: 0, what: workspace(limit) });
     for line in story {
         let words: Vec<&str> = line.split(' ').collect();
@@ -42,11 +45,11 @@ fn check(limit: i32, story: &[&str], expected: &[(&str, usize)]) {
                 let id = n.parse().expect("a number");
                 let execution = item(id);
                 let what = match *what {
-                    "taken" => What::Taken(ticket(id)),
-                    "freed" => What::Freed(ticket(id)),
-                    "begun" => What::Begun { execution, owner: Some(Uuid::from_u128(50)) },
-                    "owned" => What::Owned { execution, owner: Some(Uuid::from_u128(51)) },
-                    "attempt" => What::Attempt { execution },
+                    "taken" => SlotChange::Taken(limited_item(id)),
+                    "freed" => SlotChange::Freed(limited_item(id)),
+                    "begun" => SlotChange::Begun { execution, owner: Some(Uuid::from_u128(50)) },
+                    "owned" => SlotChange::Owned { execution, owner: Some(Uuid::from_u128(51)) },
+                    "attempt" => SlotChange::Attempt { execution },
                     _ => workspace(i32::try_from(id).expect("a limit")),
                 };
                 log.push(Entry { at: number(at), what });
@@ -55,7 +58,7 @@ fn check(limit: i32, story: &[&str], expected: &[(&str, usize)]) {
         }
     }
     let processes = HashMap::from([(Uuid::from_u128(50), "p".to_owned()), (Uuid::from_u128(51), "q".to_owned())]);
-    let evidence = Evidence { log: &log, deliveries: &deliveries, pauses: &pauses, processes: &processes };
+    let evidence = SlotEvidence { log: &log, deliveries: &deliveries, pauses: &pauses, processes: &processes };
     let verdict = judge(&evidence);
     let found = [
         ("workspace", verdict.over_workspace),

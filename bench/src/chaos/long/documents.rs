@@ -1,7 +1,7 @@
 //! The workflows of the run: children, loops, waits, tasks. Each workspace has all of them.
 //!
 //! Invariants
-//! - A call tells the receiver the execution, node and iteration that it is made for: the key of its node row.
+//! - A call tells the receiver its execution, node and iteration: the key of its node row.
 
 use serde_json::{Value, json};
 
@@ -30,9 +30,9 @@ pub(super) const EVENT_TYPE: &str = "long.paid";
 /// Where tasks are offered.
 pub(super) const QUEUE: &str = "long";
 
-/// What the documents are made with.
+/// The parameters of the documents.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times<'a> {
+pub(super) struct WaitTimes<'a> {
     /// How long a wait waits that nobody answers.
     pub(super) patience: &'a str,
     /// How long a worker may be silent.
@@ -40,7 +40,7 @@ pub(super) struct Times<'a> {
 }
 
 /// All of them, in the order of their places.
-pub(super) fn all(receiver: &Receiver, times: Times<'_>) -> Vec<Value> {
+pub(super) fn all(receiver: &Receiver, times: WaitTimes<'_>) -> Vec<Value> {
     let nodes = Nodes { receiver, times };
     vec![
         document(
@@ -86,17 +86,17 @@ pub(super) fn all(receiver: &Receiver, times: Times<'_>) -> Vec<Value> {
 
 struct Nodes<'a> {
     receiver: &'a Receiver,
-    times: Times<'a>,
+    times: WaitTimes<'a>,
 }
 
 impl Nodes<'_> {
-    /// A call as something says: `i`, `flaky` and `refused` are its fields.
+    /// A call configured by an input with the fields `i`, `flaky` and `refused`.
     fn call_of(&self, node: &str, of: &str) -> Value {
         let field = |name: &str| format!("${{{{ {of}.{name} }}}}");
         self.call(node, json!("0"), json!(field("i")), &field("flaky"), &field("refused"))
     }
 
-    /// A call that goes well.
+    /// A call that succeeds.
     fn plain(&self, node: &str, i: i64, needs: Value) -> Value {
         let mut call = self.call(node, json!("0"), json!(i), "false", "false");
         if !needs.is_null() {
@@ -147,7 +147,7 @@ impl Nodes<'_> {
         document("family", nodes, outputs)
     }
 
-    /// A loop over `inputs.items`; `value` is what an item's output `x` is told as.
+    /// A loop over `inputs.items`. `value` is the expression that reports an item's output `x`.
     fn looped(&self, name: &str, does: &Value, value: &str) -> Value {
         let mut with = json!({ "items": "${{ inputs.items }}", "on_item_error": "collect", "parallel": 3, "do": does });
         if name == "loop" {
@@ -164,12 +164,12 @@ impl Nodes<'_> {
 
     /// A call, a wait, a call.
     fn approval(&self, name: &str, with: Value, timeout: Option<&str>) -> Value {
-        let mut ask = json!({ "kind": "WAIT_FOR_EVENT", "needs": "before", "with": with });
+        let mut wait = json!({ "kind": "WAIT_FOR_EVENT", "needs": "before", "with": with });
         if let Some(timeout) = timeout {
-            ask["timeout"] = json!(timeout);
+            wait["timeout"] = json!(timeout);
         }
         let nodes = json!({
-            "before": self.plain("before", 1, Value::Null), WAIT: ask, "after": self.plain("after", 2, json!(WAIT)),
+            "before": self.plain("before", 1, Value::Null), WAIT: wait, "after": self.plain("after", 2, json!(WAIT)),
         });
         let outputs = json!({
             "choice": "${{ nodes.ask.output.data.choice }}",
@@ -204,7 +204,7 @@ fn child(workflow: &str, input: &str) -> Value {
     json!({ "kind": "WORKFLOW", "with": { "workflow": workflow, "input": format!("${{{{ {input} }}}}") } })
 }
 
-/// Begins side by side what needs nothing else: a graph is one piece.
+/// Starts all independent nodes side by side, because a graph must be connected.
 fn begun(mut nodes: Value) -> Value {
     for node in nodes.as_object_mut().into_iter().flat_map(|nodes| nodes.values_mut()) {
         if node["needs"].is_null() {
@@ -215,7 +215,7 @@ fn begun(mut nodes: Value) -> Value {
     nodes
 }
 
-/// What a child brought, as its parent's own.
+/// Passes a child's output on as its parent's.
 fn passed_on(names: &[&str]) -> Value {
     names
         .iter()
@@ -236,7 +236,7 @@ mod tests {
     async fn every_document_can_be_published_and_has_the_place_its_name_says() {
         let policy = Policy { seed: 1, fast: (0, 0), slow: (0, 0), slow_every: 1, repeat: std::time::Duration::ZERO };
         let receiver = Receiver::start(policy).await.expect("a receiver");
-        let documents = all(&receiver, Times { patience: "2s", lease: "1s" });
+        let documents = all(&receiver, WaitTimes { patience: "2s", lease: "1s" });
         for document in &documents {
             kernel::definition::parse::check(document)
                 .unwrap_or_else(|problems| panic!("{}: {problems:?}", document["name"]));

@@ -1,4 +1,4 @@
-//! What the database says at the end: every execution, and what the triggers noted of nodes and asks.
+//! What the database contains at the end: every execution, and what the triggers recorded about nodes and waits.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use store::connect::Client;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// An execution as it was left.
+/// The final state of an execution.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Execution {
     pub(super) id: Uuid,
@@ -28,16 +28,16 @@ impl Execution {
     }
 }
 
-/// What a node row is known by.
+/// The key of a node row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct NodeRowKey {
     pub(super) execution: Uuid,
     pub(super) node: String,
     pub(super) iteration: i32,
 }
 
-/// When each node was first recorded completed, in µs since 1970, and how often.
-pub(super) type Done = HashMap<Place, (i64, usize)>;
+/// When each node was first recorded as completed, in µs since 1970, and how often.
+pub(super) type Done = HashMap<NodeRowKey, (i64, usize)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -45,19 +45,19 @@ pub(super) enum Step {
     Answered,
 }
 
-/// What became of an ask.
+/// What happened to a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct WaitFact {
     pub(super) at: i64,
     pub(super) step: Step,
     pub(super) is_task: bool,
     pub(super) task: Uuid,
-    pub(super) place: Place,
+    pub(super) node: NodeRowKey,
     pub(super) attempt: i32,
     pub(super) claim: Option<Uuid>,
 }
 
-/// Lets the triggers note. Before anything is started.
+/// Installs the triggers. Call it before anything is started.
 pub(super) async fn install(client: &Client) -> anyhow::Result<()> {
     client.batch_execute(include_str!("../../../sql/long.sql")).await.context("install the judge's triggers")
 }
@@ -84,33 +84,33 @@ pub(super) async fn done(client: &Client) -> anyhow::Result<Done> {
                  FROM chaos_done GROUP BY execution, node, iteration";
     let rows = client.query(sql, &[]).await.context("read what was completed")?;
     let count = |row: &Row| usize::try_from(row.get::<_, i64>(4)).unwrap_or_default();
-    Ok(rows.iter().map(|row| (place(row, 0), (row.get(3), count(row)))).collect())
+    Ok(rows.iter().map(|row| (node_row_key(row, 0), (row.get(3), count(row)))).collect())
 }
 
-pub(super) async fn asked(client: &Client) -> anyhow::Result<Vec<Asked>> {
+pub(super) async fn wait_facts(client: &Client) -> anyhow::Result<Vec<WaitFact>> {
     let sql = "SELECT execution, node, iteration, (extract(epoch FROM at) * 1000000)::bigint, what = 'handed', kind = \
         'TASK', task,
-                      attempt, claim FROM chaos_ask ORDER BY seq";
-    let rows = client.query(sql, &[]).await.context("read what became of the asks")?;
-    let asked = |row: &Row| Asked {
+                      attempt, claim FROM chaos_wait ORDER BY seq";
+    let rows = client.query(sql, &[]).await.context("read what happened to the waits")?;
+    let wait_fact = |row: &Row| WaitFact {
         at: row.get(3),
         step: if row.get(4) { Step::Handed } else { Step::Answered },
         is_task: row.get(5),
         task: row.get(6),
-        place: place(row, 0),
+        node: node_row_key(row, 0),
         attempt: row.get(7),
         claim: row.get(8),
     };
-    Ok(rows.iter().map(asked).collect())
+    Ok(rows.iter().map(wait_fact).collect())
 }
 
-/// Asks that are still open though their execution ended.
-pub(super) async fn asks_left(client: &Client) -> anyhow::Result<i64> {
-    let sql = "SELECT count(*) FROM workflow_execution_ask a JOIN workflow_execution e ON e.id = a.execution_id
+/// Waits that are still open although their execution has ended.
+pub(super) async fn waits_left(client: &Client) -> anyhow::Result<i64> {
+    let sql = "SELECT count(*) FROM workflow_execution_wait a JOIN workflow_execution e ON e.id = a.execution_id
                 WHERE a.status IN ('OPEN', 'CLAIMED') AND e.completed_at IS NOT NULL";
-    Ok(client.query_one(sql, &[]).await.context("look for open asks")?.get(0))
+    Ok(client.query_one(sql, &[]).await.context("count the open waits")?.get(0))
 }
 
-fn place(row: &Row, at: usize) -> Place {
-    Place { execution: row.get(at), node: row.get(at + 1), iteration: row.get(at + 2) }
+fn node_row_key(row: &Row, at: usize) -> NodeRowKey {
+    NodeRowKey { execution: row.get(at), node: row.get(at + 1), iteration: row.get(at + 2) }
 }

@@ -1,8 +1,8 @@
-//! What is done to servers and workers: kills of both, servers paused until they are dead, workers until others have
-//! their tasks.
+//! The faults for servers and workers: kills of both, servers paused until they are declared dead, workers paused until
+//! others have their tasks.
 //!
 //! Invariants
-//! - One server always lives: the others can be told dead by it, and the API is there.
+//! - One server always lives, so that it can declare the others dead and the API stays available.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use super::super::nemesis::{LOOK, Nemesis, Pause, Strikes};
 use super::super::{Leases, ms};
 use crate::service::Fleet;
 
-/// How long it is waited for one that holds something.
+/// How long to wait for a process that holds something.
 const BUSY_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many paused ones woke when others had what they held.
+/// How many paused processes woke after others had taken their work.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     pub(super) servers: AtomicUsize,
@@ -72,7 +72,7 @@ enum Sort {
 }
 
 impl Sort {
-    /// So many are always left alone.
+    /// How many are always left alone.
     fn spared(self) -> usize {
         usize::from(self == Sort::Server)
     }
@@ -85,14 +85,14 @@ impl Sort {
                   WHERE e.status = 'RUNNING' ORDER BY e.descendants DESC, e.id"
             }
             Sort::Worker => {
-                "SELECT worker, id, claim_id FROM workflow_execution_ask
+                "SELECT worker, id, claim_id FROM workflow_execution_wait
                   WHERE status = 'CLAIMED' AND (input ->> 'ms')::float8 >= lease_s * 1000 ORDER BY id"
             }
         }
     }
 }
 
-/// Pauses one that holds something; it wakes when somebody else has a part of it.
+/// Pauses a process that holds something. It wakes when another process has part of it.
 async fn until_another_has_it(pause: Pause, sort: Sort, late: Arc<Late>) -> anyhow::Result<()> {
     let Some((place, name)) = busy(&pause, sort).await? else { return Ok(()) };
     if pause.fleet.pause(place).is_none_or(|paused| paused != name) {
@@ -112,7 +112,7 @@ async fn until_another_has_it(pause: Pause, sort: Sort, late: Arc<Late>) -> anyh
     Ok(())
 }
 
-/// One that may be paused and holds something.
+/// A process that may be paused and holds something.
 async fn busy(pause: &Pause, sort: Sort) -> anyhow::Result<Option<(usize, String)>> {
     let began = Instant::now();
     while began.elapsed() < BUSY_WITHIN && !pause.stop.is_cancelled() {

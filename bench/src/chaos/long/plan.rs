@@ -1,12 +1,11 @@
-//! What is to become of each execution, decided before it is there: what it runs, what is done to it, and how it must
-//! end.
+//! Plans each execution before it starts: what it runs, what the harness does to it, and how it must end.
 //!
 //! Invariants
-//! - Everything that makes an execution end as it does is in its input or in what the harness does; nothing is left to
-//!   the machine but who does it, when, and how often it dies meanwhile.
+//! - An execution's end follows from its input and from what the harness does. Only timing, deaths and who performs the
+//!   work are left to the machine.
 //! - `n` names a plan: it is in the input of the root and of everything below it.
 //!
-//! Not here: the documents (`documents`), doing it (`load`, `approver`, `worker`).
+//! Not here: the documents (`documents`), action it (`load`, `approver`, `worker`).
 
 use serde_json::{Value, json};
 
@@ -14,12 +13,12 @@ use super::documents::{self as doc, Document};
 use crate::random::Random;
 use crate::receiver::value_of;
 
-/// What a choice says that nobody made: the default of a wait whose time is up.
+/// The choice in the default of a wait that timed out.
 const NOBODYS: i64 = 0;
 /// Added to a plan's number for the execution that it starts and does not wait for.
 const DETACHED: i64 = 1_000_000;
 
-/// One execution to be.
+/// One planned execution.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) n: i64,
@@ -27,25 +26,25 @@ pub(super) struct Plan {
     pub(super) tenant: usize,
     pub(super) runs: Document,
     pub(super) input: Value,
-    pub(super) doing: Doing,
+    pub(super) action: Action,
     pub(super) end: End,
 }
 
-/// What the harness does about it.
+/// What the harness does to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
-    /// Starts it.
+pub(super) enum Action {
+    /// Only starts it.
     Nothing,
     /// Another execution starts it.
     Elsewhere,
-    /// Answers with a key; early: before it is asked.
+    /// Answers with a key. Early: before the wait opens.
     Answer { early: bool },
-    /// So many tokens, each shown so often, all at once.
+    /// Uses this many tokens, each this often, all at once.
     Race { tokens: usize, times: usize },
-    /// Appends the event that it waits for, by the API, or in a transaction that is open for so long; early: before it
-    /// is waited for.
+    /// Appends the event that it waits for, through the API or in a transaction that stays open for this long. Early:
+    /// before it waits.
     Append { early: bool, open_ms: Option<u64> },
-    /// Cancels it after so long.
+    /// Cancels it after this long.
     Cancel { after_ms: u64 },
 }
 
@@ -55,9 +54,10 @@ pub(super) struct End {
     pub(super) status: &'static str,
     /// The class of its failure.
     pub(super) class: Option<&'static str>,
-    /// What it brings; a text of `?name` stands for what only the run decides, and is judged by that name.
+    /// The expected output. A text `?name` stands for a value that only the run decides; the judge checks it by that
+    /// name.
     pub(super) output: Option<Value>,
-    /// How many executions there are below it; none: that depends on when it was canceled.
+    /// How many executions are below it. None if that depends on when it was canceled.
     pub(super) below: Option<usize>,
 }
 
@@ -76,7 +76,7 @@ impl End {
     }
 }
 
-/// What is drawn depends on these.
+/// The parameters of the random plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Workspaces by tier: FREE, PRO and ENTERPRISE, by place.
@@ -101,7 +101,7 @@ pub(super) fn draw(random: &mut Random, count: usize, bounds: Bounds) -> Vec<Pla
 /// The tiers of `Setup::tenants`, in turn.
 const TIERS: [&str; 5] = ["FREE", "PRO", "ENTERPRISE", "PRO", "FREE"];
 
-/// A workspace; the larger it is, the more it gets.
+/// A random workspace. Larger ones are chosen more often.
 fn tenant(random: &mut Random, bounds: Bounds) -> usize {
     let wanted = match random.below(20) {
         0..3 => "FREE",
@@ -128,7 +128,7 @@ fn one(random: &mut Random, n: i64, bounds: Bounds) -> Vec<Plan> {
     }
 }
 
-/// How a call goes: well, once not, never well.
+/// How a call goes: it succeeds, fails once, or always fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goes {
     Well,
@@ -137,7 +137,7 @@ enum Goes {
 }
 
 impl Goes {
-    /// One in `never` never goes well, one in ten late.
+    /// One in `never` always fails, one in ten fails once.
     fn draw(random: &mut Random, never: u64) -> Goes {
         match (random.one_in(never), random.one_in(10)) {
             (true, _) => Goes::Never,
@@ -155,7 +155,7 @@ impl Goes {
     }
 }
 
-/// Three children, the third with one of its own, whose failure is not its parent's.
+/// Three children, the third with a child of its own, whose failure does not fail its parent.
 fn family(random: &mut Random, n: i64, tenant: usize) -> Plan {
     let goes = [Goes::draw(random, 12), Goes::draw(random, 12), Goes::draw(random, 4)];
     let children: Vec<Value> = (1..).zip(goes).map(|(i, goes)| goes.item(n, i)).collect();
@@ -171,7 +171,7 @@ fn family(random: &mut Random, n: i64, tenant: usize) -> Plan {
         ),
     };
     let input = json!({ "n": n, "children": children });
-    Plan { n, tenant, runs: doc::FAMILY, input, doing: Doing::Nothing, end }
+    Plan { n, tenant, runs: doc::FAMILY, input, action: Action::Nothing, end }
 }
 
 struct Loop {
@@ -184,7 +184,7 @@ fn small(random: &mut Random) -> Loop {
     let mode = ["fail", "continue", "collect"][random.below(3)];
     let count = random.between(0, 24);
     let mut goes: Vec<Goes> = (0..count).map(|_| Goes::draw(random, if mode == "fail" { 60 } else { 8 })).collect();
-    // Which of several fails first, and which had its second attempt by then, is the machine's to say: one alone fails.
+    // With several failures the machine would decide which comes first, so exactly one item fails.
     if mode == "fail"
         && let Some(first) = goes.iter().position(|goes| *goes == Goes::Never)
     {
@@ -205,7 +205,7 @@ fn looped(n: i64, tenant: usize, Loop { goes, parallel, mode }: Loop) -> Plan {
         true => End::failed("HTTP_CLIENT_ERROR", 0),
         false => End::completed(collected(n, &goes, mode), 0),
     };
-    Plan { n, tenant, runs: doc::LOOP, input, doing: Doing::Nothing, end }
+    Plan { n, tenant, runs: doc::LOOP, input, action: Action::Nothing, end }
 }
 
 /// A loop of children.
@@ -213,7 +213,7 @@ fn brood(random: &mut Random, n: i64, tenant: usize) -> Plan {
     let goes: Vec<Goes> = (0..random.between(1, 8)).map(|_| Goes::draw(random, 6)).collect();
     let input = json!({ "n": n, "items": items(n, &goes) });
     let end = End::completed(collected(n, &goes, "collect"), goes.len());
-    Plan { n, tenant, runs: doc::BROOD, input, doing: Doing::Nothing, end }
+    Plan { n, tenant, runs: doc::BROOD, input, action: Action::Nothing, end }
 }
 
 fn items(n: i64, goes: &[Goes]) -> Vec<Value> {
@@ -227,26 +227,26 @@ fn collected(n: i64, goes: &[Goes], mode: &str) -> Value {
     json!({ "values": values, "failed": count, "errors": if mode == "collect" { failed } else { Vec::new() } })
 }
 
-/// Answered by somebody: one in three is a child's.
+/// Answered by somebody. One in three waits is in a child.
 fn approval(random: &mut Random, n: i64, tenant: usize) -> Plan {
-    let doing = match random.below(3) {
-        0 => Doing::Race { tokens: random.below(3) + 1, times: random.below(3) + 1 },
-        1 => Doing::Answer { early: false },
-        _ => Doing::Answer { early: true },
+    let action = match random.below(3) {
+        0 => Action::Race { tokens: random.below(3) + 1, times: random.below(3) + 1 },
+        1 => Action::Answer { early: false },
+        _ => Action::Answer { early: true },
     };
-    // Nobody knows the child's id before it is there.
-    let below = usize::from(doing != Doing::Answer { early: true } && random.one_in(3));
+    // The child's id is not known before it exists.
+    let below = usize::from(action != Action::Answer { early: true } && random.one_in(3));
     let output = json!({ "choice": CHOICE, "timed_out": false, "after": value_of(n, 2) });
     let runs = if below == 1 { doc::STEWARD } else { doc::APPROVAL };
-    Plan { n, tenant, runs, input: json!({ "n": n }), doing, end: End::completed(output, below) }
+    Plan { n, tenant, runs, input: json!({ "n": n }), action, end: End::completed(output, below) }
 }
 
-/// Waits for an event whose writer takes its time.
+/// Waits for an event whose transaction is slow.
 fn event(random: &mut Random, n: i64, tenant: usize) -> Plan {
     let open_ms = random.between(0, 1_500);
-    let doing = Doing::Append { early: random.one_in(2), open_ms: (!random.one_in(3)).then_some(open_ms) };
+    let action = Action::Append { early: random.one_in(2), open_ms: (!random.one_in(3)).then_some(open_ms) };
     let output = json!({ "mark": value_of(n, 5), "after": value_of(n, 2) });
-    Plan { n, tenant, runs: doc::EVENT, input: json!({ "n": n }), doing, end: End::completed(output, 0) }
+    Plan { n, tenant, runs: doc::EVENT, input: json!({ "n": n }), action, end: End::completed(output, 0) }
 }
 
 /// Nobody answers.
@@ -257,10 +257,11 @@ fn idle(random: &mut Random, n: i64, tenant: usize) -> Plan {
         true => End::completed(json!({ "choice": NOBODYS, "timed_out": true, "after": value_of(n, 2) }), 0),
         false => End::failed("TIMEOUT", 0),
     };
-    Plan { n, tenant, runs: doc::IDLE, input, doing: Doing::Nothing, end }
+    Plan { n, tenant, runs: doc::IDLE, input, action: Action::Nothing, end }
 }
 
-/// Work for a worker: it fails as often as its input says, some of it for good, and some takes longer than a lease.
+/// A task for a worker. It fails as often as its input says, in some cases finally, and sometimes takes longer than a
+/// lease.
 fn task(random: &mut Random, n: i64, tenant: usize, bounds: Bounds) -> Plan {
     let (fails, is_final) = match random.below(10) {
         0 => (99, false),
@@ -278,7 +279,7 @@ fn task(random: &mut Random, n: i64, tenant: usize, bounds: Bounds) -> Plan {
         (_, true) => End::failed("VALIDATION_ERROR", 0),
         _ => End::completed(json!({ "value": value_of(n, 1), "claim": CLAIM }), 0),
     };
-    Plan { n, tenant, runs: doc::TASK, input, doing: Doing::Nothing, end }
+    Plan { n, tenant, runs: doc::TASK, input, action: Action::Nothing, end }
 }
 
 /// A loop of tasks.
@@ -294,10 +295,10 @@ fn gang(random: &mut Random, n: i64, tenant: usize) -> Plan {
     let errors: Vec<usize> = (0..fails.len()).filter(|at| fails[*at]).collect();
     let output = json!({ "values": values, "failed": errors.len(), "errors": errors });
     let input = json!({ "n": n, "items": items });
-    Plan { n, tenant, runs: doc::GANG, input, doing: Doing::Nothing, end: End::completed(output, 0) }
+    Plan { n, tenant, runs: doc::GANG, input, action: Action::Nothing, end: End::completed(output, 0) }
 }
 
-/// One that starts another and does not wait for it.
+/// An execution that starts another and does not wait for it.
 fn detached(n: i64, tenant: usize) -> Vec<Plan> {
     let child = n + DETACHED;
     let input = Goes::Well.item(child, 1);
@@ -309,20 +310,20 @@ fn detached(n: i64, tenant: usize) -> Vec<Plan> {
             tenant,
             runs: doc::DETACHES,
             input: starts,
-            doing: Doing::Nothing,
+            action: Action::Nothing,
             end: End::completed(json!({ "status": "COMPLETED" }), 0),
         },
-        Plan { n: child, tenant, runs: doc::LEAF, input, doing: Doing::Elsewhere, end },
+        Plan { n: child, tenant, runs: doc::LEAF, input, action: Action::Elsewhere, end },
     ]
 }
 
-/// Never ends by itself: a child that nobody answers, beside a task.
+/// Never ends by itself: a child with a wait that nobody answers, beside a task.
 fn endless(random: &mut Random, n: i64, tenant: usize) -> Plan {
     let ms = random.between(20, 2_000);
     let input = json!({ "n": n, "work": { "n": n, "i": 1, "fails": 0, "final": false, "ms": ms } });
-    let doing = Doing::Cancel { after_ms: random.between(0, 3_000) };
+    let action = Action::Cancel { after_ms: random.between(0, 3_000) };
     let end = End { status: "CANCELED", class: None, output: None, below: None };
-    Plan { n, tenant, runs: doc::ENDLESS, input, doing, end }
+    Plan { n, tenant, runs: doc::ENDLESS, input, action, end }
 }
 
 #[cfg(test)]
@@ -364,6 +365,6 @@ mod tests {
         assert_eq!(ends, BTreeSet::from(all));
         let tiers: BTreeSet<&str> = plans.iter().map(|plan| TIERS[plan.tenant % TIERS.len()]).collect();
         assert_eq!(tiers.len(), 3);
-        assert!(plans.iter().any(|plan| matches!(plan.doing, Doing::Race { tokens: 2.., times: 2.. })));
+        assert!(plans.iter().any(|plan| matches!(plan.action, Action::Race { tokens: 2.., times: 2.. })));
     }
 }

@@ -1,14 +1,13 @@
-//! A worker of tasks: a process of its own, told on its standard input what to do, over HTTP.
+//! A worker for tasks over HTTP: a separate process that reads its instructions from standard input.
 //!
-//!     claim ──▶ work, with heartbeats and progress ──▶ complete or fail ──▶ done, or told that the lease is lost
+//!     claim ──▶ work, with heartbeats and progress ──▶ complete or fail ──▶ confirmed, or refused (lease lost)
 //!
 //! Invariants
-//! - Every step is in its journal before the next is taken.
-//! - It is as naive as a worker can be: it asks for the end of whatever it took, however late it is, and whatever it
-//!   was told.
+//! - Every step is in its journal before the next begins.
+//! - It is deliberately naive: it reports the end of every task that it claimed, however late, and after any answer.
 //!
-//! What happens if it dies: before its claim, nothing; after it, nothing until its lease is over, and then the task is
-//! anybody's.
+//! What happens if it dies: before its claim, nothing. After it, nothing until its lease expires; then any worker may
+//! claim the task.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -21,24 +20,24 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
-use super::super::asking::Asker;
 use super::super::journal::Journal;
+use super::super::retrying_client::RetryingClient;
 use super::documents::QUEUE;
 use crate::receiver::value_of;
 
-/// How often it is heard of in a lease.
+/// Heartbeats per lease.
 const BEATS: u32 = 4;
 
-/// What a worker is told.
+/// The instructions of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) worker: String,
-    /// Tasks that it works on at once.
+    /// Tasks that it performs at a time.
     pub(super) lanes: usize,
     pub(super) lease_ms: u64,
     /// The directory of its journal.
     pub(super) journals: PathBuf,
-    /// A file that says where the service listens now.
+    /// A file with the current addresses of the service.
     pub(super) bases: PathBuf,
     pub(super) key: String,
 }
@@ -46,22 +45,22 @@ pub(super) struct Order {
 /// How a task ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum How {
+pub(super) enum TaskResult {
     Completed,
     Failed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum What {
+pub(super) enum WorkerStep {
     /// The claim was granted.
     Claimed,
-    /// It is about to ask for this end.
-    Asks(How),
-    /// It was told that it is so.
-    Done(How),
-    /// It was told that the task is not its own.
-    Refused(How),
+    /// It is about to request this end.
+    Requested(TaskResult),
+    /// The service confirmed this end.
+    Done(TaskResult),
+    /// The service answered that another worker holds the task.
+    Refused(TaskResult),
 }
 
 /// A line of its journal: what it did under one claim.
@@ -70,12 +69,12 @@ pub(super) struct Line {
     pub(super) task: Uuid,
     pub(super) claim: Uuid,
     pub(super) attempt: i32,
-    pub(super) what: What,
+    pub(super) what: WorkerStep,
 }
 
 /// A task that it holds.
 #[derive(Clone, Debug)]
-struct Taken {
+struct ClaimedTask {
     task: Uuid,
     claim: Uuid,
     attempt: i32,
@@ -87,18 +86,18 @@ struct Taken {
 struct Work {
     n: i64,
     i: i64,
-    /// It fails in so many attempts.
+    /// It fails in this many attempts.
     fails: i32,
-    /// And says that it never will go well.
+    /// The failure is final: no retry.
     r#final: bool,
     ms: u64,
 }
 
-impl Taken {
-    fn read(claimed: &Value) -> anyhow::Result<Taken> {
+impl ClaimedTask {
+    fn read(claimed: &Value) -> anyhow::Result<ClaimedTask> {
         let id = |value: &Value| value.as_str().and_then(|text| text.parse().ok());
         let read = || {
-            Some(Taken {
+            Some(ClaimedTask {
                 task: id(&claimed["id"])?,
                 claim: id(&claimed["claimId"])?,
                 attempt: i32::try_from(claimed["attempt"].as_i64()?).ok()?,
@@ -108,8 +107,8 @@ impl Taken {
         read().with_context(|| format!("read a claimed task: {claimed}"))
     }
 
-    fn how(&self) -> How {
-        if self.attempt <= self.work.fails { How::Failed } else { How::Completed }
+    fn how(&self) -> TaskResult {
+        if self.attempt <= self.work.fails { TaskResult::Failed } else { TaskResult::Completed }
     }
 }
 
@@ -131,55 +130,55 @@ pub async fn work() -> anyhow::Result<()> {
 struct Lane<'a> {
     order: &'a Order,
     journal: &'a Journal,
-    asker: Asker,
+    sender: RetryingClient,
 }
 
 impl<'a> Lane<'a> {
     fn new(order: &'a Order, journal: &'a Journal, lane: usize) -> anyhow::Result<Lane<'a>> {
-        Ok(Lane { order, journal, asker: Asker::new(&order.bases, Some(&order.key), lane)? })
+        Ok(Lane { order, journal, sender: RetryingClient::new(&order.bases, Some(&order.key), lane)? })
     }
 
     async fn run(&mut self) -> anyhow::Result<()> {
         loop {
-            if let Some(taken) = self.take().await? {
-                self.one(&taken).await?;
+            if let Some(task) = self.take().await? {
+                self.one(&task).await?;
             }
         }
     }
 
-    async fn one(&mut self, taken: &Taken) -> anyhow::Result<()> {
-        self.note(taken, What::Claimed)?;
-        self.toil(taken).await?;
-        let how = taken.how();
-        self.note(taken, What::Asks(how))?;
-        let granted = self.end(taken, how).await?;
-        self.note(taken, if granted { What::Done(how) } else { What::Refused(how) })
+    async fn one(&mut self, task: &ClaimedTask) -> anyhow::Result<()> {
+        self.note(task, WorkerStep::Claimed)?;
+        self.toil(task).await?;
+        let how = task.how();
+        self.note(task, WorkerStep::Requested(how))?;
+        let granted = self.end(task, how).await?;
+        self.note(task, if granted { WorkerStep::Done(how) } else { WorkerStep::Refused(how) })
     }
 
-    fn note(&self, taken: &Taken, what: What) -> anyhow::Result<()> {
-        let Taken { task, claim, attempt, .. } = *taken;
+    fn note(&self, task: &ClaimedTask, what: WorkerStep) -> anyhow::Result<()> {
+        let ClaimedTask { task, claim, attempt, .. } = *task;
         self.journal.note(&Line { task, claim, attempt, what })
     }
 
-    /// The next task, if one comes while it is waited for.
-    async fn take(&mut self) -> anyhow::Result<Option<Taken>> {
-        let body = json!({ "queues": [QUEUE], "worker": self.order.worker, "max": 1, "wait": "1s" });
-        let answer = self.asker.ask("api/v1/tasks/claim", &body).await?;
+    /// The next task, if one arrives during the long poll.
+    async fn take(&mut self) -> anyhow::Result<Option<ClaimedTask>> {
+        let body = json!({ "queues": [QUEUE], "workerId": self.order.worker, "limit": 1, "waitSeconds": 1 });
+        let answer = self.sender.post("api/v1/tasks/claim", &body).await?;
         if !answer.status.is_success() {
             bail!("a claim was answered {}: {}", answer.status, answer.body);
         }
         let task = &answer.body["items"][0];
-        if task.is_null() { Ok(None) } else { Taken::read(task).map(Some) }
+        if task.is_null() { Ok(None) } else { ClaimedTask::read(task).map(Some) }
     }
 
-    /// Takes its time, and is heard of; no longer than until it is told that the task is not its own.
-    async fn toil(&mut self, taken: &Taken) -> anyhow::Result<()> {
+    /// Works for the task's duration, with heartbeats. Stops early if it no longer holds the task.
+    async fn toil(&mut self, task: &ClaimedTask) -> anyhow::Result<()> {
         let beat = Duration::from_millis(self.order.lease_ms) / BEATS;
-        let (began, until) = (Instant::now(), Instant::now() + Duration::from_millis(taken.work.ms));
+        let (began, until) = (Instant::now(), Instant::now() + Duration::from_millis(task.work.ms));
         while Instant::now() + beat < until {
             sleep(beat).await;
             let progress = json!({ "ms": began.elapsed().as_millis() });
-            if !self.about(taken, "heartbeat", json!({ "progress": progress })).await? {
+            if !self.about(task, "heartbeat", json!({ "progress": progress })).await? {
                 return Ok(());
             }
         }
@@ -187,23 +186,23 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    async fn end(&mut self, taken: &Taken, how: How) -> anyhow::Result<bool> {
-        let work = taken.work;
+    async fn end(&mut self, task: &ClaimedTask, how: TaskResult) -> anyhow::Result<bool> {
+        let work = task.work;
         match how {
-            How::Completed => {
-                let output = json!({ "value": value_of(work.n, work.i), "claim": taken.claim });
-                self.about(taken, "complete", json!({ "output": output })).await
+            TaskResult::Completed => {
+                let output = json!({ "value": value_of(work.n, work.i), "claim": task.claim });
+                self.about(task, "complete", json!({ "output": output })).await
             }
-            How::Failed => {
-                self.about(taken, "fail", json!({ "message": "as planned", "retryable": !work.r#final })).await
+            TaskResult::Failed => {
+                self.about(task, "fail", json!({ "message": "as planned", "retryable": !work.r#final })).await
             }
         }
     }
 
-    /// Says something about a task; answers whether it was heard.
-    async fn about(&mut self, taken: &Taken, verb: &str, mut body: Value) -> anyhow::Result<bool> {
-        body["claimId"] = json!(taken.claim);
-        let answer = self.asker.ask(&format!("api/v1/tasks/{}/{verb}", taken.task), &body).await?;
+    /// Sends a request about a task. Returns whether it was accepted.
+    async fn about(&mut self, task: &ClaimedTask, verb: &str, mut body: Value) -> anyhow::Result<bool> {
+        body["claimId"] = json!(task.claim);
+        let answer = self.sender.post(&format!("api/v1/tasks/{}/{verb}", task.task), &body).await?;
         match answer.status {
             status if status.is_success() => Ok(true),
             StatusCode::CONFLICT => Ok(false),

@@ -1,4 +1,4 @@
-//! What the database says of each job: its row, and its facts in order.
+//! Reads each job from the database: its row, and its facts in order.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use store::connect::Client;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// What a fact says happened.
+/// The step that a fact records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Pending,
@@ -17,7 +17,7 @@ pub(super) enum Step {
     Failed,
     Retried,
     Recovered,
-    /// No step that a job takes here.
+    /// A step that must not occur in this run.
     Other,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct Fact {
     pub(super) worker: Option<String>,
     /// In microseconds since 1970.
     pub(super) claimed_at: Option<i64>,
-    /// The execution, if our own worker holds it.
+    /// The execution, if Forebay's own worker holds it.
     pub(super) run: Option<Uuid>,
     pub(super) retries: i32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct JobRecord {
     pub(super) id: Uuid,
     pub(super) event: Uuid,
     pub(super) retries: i32,
@@ -43,14 +43,16 @@ pub(super) struct Job {
 }
 
 /// Every job.
-pub(super) async fn load(client: &Client) -> anyhow::Result<Vec<Job>> {
-    client.batch_execute("SET statement_timeout = 0").await?;
+pub(super) async fn load(client: &Client) -> anyhow::Result<Vec<JobRecord>> {
+    // Rows and facts as they were at one moment.
+    client.batch_execute("SET statement_timeout = 0; BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
     let sql = "SELECT id, event_id, retry_count FROM workflow_queue_projection ORDER BY created_at, id";
     let rows = client.query(sql, &[]).await.context("read the jobs")?;
     let mut facts = all(client).await?;
+    client.batch_execute("COMMIT").await?;
     let job = |row: &Row| {
         let id = row.get(0);
-        Job { id, event: row.get(1), retries: row.get(2), facts: facts.remove(&id).unwrap_or_default() }
+        JobRecord { id, event: row.get(1), retries: row.get(2), facts: facts.remove(&id).unwrap_or_default() }
     };
     Ok(rows.iter().map(job).collect())
 }

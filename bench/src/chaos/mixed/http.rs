@@ -1,8 +1,8 @@
-//! A worker over HTTP: claims under a lease, is heard of, and ends what it holds by its claim.
+//! A worker over HTTP: claims jobs under a lease, sends heartbeats, and completes or fails its jobs under its claim.
 //!
 //! Invariants
-//! - What was not answered is asked again, of whichever process of the service answers.
-//! - Only 409 is a refusal; any other answer that is no success ends the worker, and the run with it.
+//! - An unanswered request is repeated at any process of the service that answers.
+//! - Only 409 is a refusal. After any other error the worker exits, and then the run fails.
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
@@ -10,13 +10,13 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::asking::Asker;
+use super::super::retrying_client::RetryingClient;
 use super::journal::Hold;
-use super::plan::How;
-use super::worker::{Hand, Order, Taken};
+use super::plan::JobResult;
+use super::worker::{ClaimedJob, JobClient, Order};
 
 pub(super) struct Http {
-    asker: Asker,
+    sender: RetryingClient,
     worker: String,
     workspace: Uuid,
     lease_s: u32,
@@ -25,23 +25,23 @@ pub(super) struct Http {
 impl Http {
     pub(super) fn new(order: &Order, lane: usize) -> anyhow::Result<Http> {
         Ok(Http {
-            asker: Asker::new(&order.bases, Some(&order.key), lane)?,
+            sender: RetryingClient::new(&order.bases, Some(&order.key), lane)?,
             worker: order.worker.clone(),
             workspace: order.workspace,
             lease_s: order.lease_s,
         })
     }
 
-    /// Asks until there is an answer.
-    async fn ask(&mut self, path: &str, body: &Value) -> anyhow::Result<(StatusCode, Value)> {
-        let answer = self.asker.ask(&format!("api/v1/projection/{path}"), body).await?;
+    /// Repeats a request until there is an answer.
+    async fn post(&mut self, path: &str, body: &Value) -> anyhow::Result<(StatusCode, Value)> {
+        let answer = self.sender.post(&format!("api/v1/jobs/{path}"), body).await?;
         Ok((answer.status, answer.body))
     }
 
-    /// Asks for something about a job; answers whether it was granted.
-    async fn about(&mut self, taken: &Taken, verb: &str, mut body: Value) -> anyhow::Result<bool> {
-        body["claimId"] = json!(taken.claim);
-        match self.ask(&format!("{}/{verb}", taken.hold.job), &body).await? {
+    /// Sends a request about a job. Returns whether it was granted.
+    async fn about(&mut self, claimed: &ClaimedJob, verb: &str, mut body: Value) -> anyhow::Result<bool> {
+        body["claimId"] = json!(claimed.claim);
+        match self.post(&format!("{}/{verb}", claimed.hold.job), &body).await? {
             (status, _) if status.is_success() => Ok(true),
             (StatusCode::CONFLICT, _) => Ok(false),
             (status, answer) => bail!("{verb} was answered {status}: {answer}"),
@@ -49,11 +49,11 @@ impl Http {
     }
 }
 
-impl Hand for Http {
-    async fn take(&mut self) -> anyhow::Result<Option<Taken>> {
+impl JobClient for Http {
+    async fn take(&mut self) -> anyhow::Result<Option<ClaimedJob>> {
         let body =
             json!({ "workspaceId": self.workspace, "workerId": self.worker, "leaseSeconds": self.lease_s, "limit": 1 });
-        let (status, answer) = self.ask("claim", &body).await?;
+        let (status, answer) = self.post("claim", &body).await?;
         if !status.is_success() {
             bail!("a claim was answered {status}: {answer}");
         }
@@ -68,17 +68,17 @@ impl Hand for Http {
             Hold { job: text("id")?.parse()?, worker: self.worker.clone(), claimed_at: claimed_at.as_microsecond() };
         let retries =
             job["retryCount"].as_i64().and_then(|count| i32::try_from(count).ok()).context("read retryCount")?;
-        Taken::new(hold, Some(claim), retries, &job["eventData"]).map(Some)
+        ClaimedJob::new(hold, Some(claim), retries, &job["eventData"]).map(Some)
     }
 
-    async fn beat(&mut self, taken: &Taken) -> anyhow::Result<()> {
-        self.about(taken, "heartbeat", json!({ "leaseSeconds": self.lease_s })).await.map(drop)
+    async fn beat(&mut self, claimed: &ClaimedJob) -> anyhow::Result<()> {
+        self.about(claimed, "heartbeat", json!({ "leaseSeconds": self.lease_s })).await.map(drop)
     }
 
-    async fn end(&mut self, taken: &Taken, how: How) -> anyhow::Result<bool> {
+    async fn end(&mut self, claimed: &ClaimedJob, how: JobResult) -> anyhow::Result<bool> {
         match how {
-            How::Completed => self.about(taken, "complete", json!({ "result": { "by": self.worker } })).await,
-            How::Failed => self.about(taken, "fail", json!({ "errorMessage": "as planned" })).await,
+            JobResult::Completed => self.about(claimed, "complete", json!({ "result": { "by": self.worker } })).await,
+            JobResult::Failed => self.about(claimed, "fail", json!({ "errorMessage": "as planned" })).await,
         }
     }
 }

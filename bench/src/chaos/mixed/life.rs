@@ -1,52 +1,52 @@
-//! The life of one job, as its facts tell it: who held it when, and how each hold ended.
+//! The life of one job according to its facts: which worker held it when, and how each hold ended.
 //!
 //!     pending ─▶ claimed (touched)* ─▶ completed
 //!        ▲          │      └─▶ failed ─▶ retried, at most twice
 //!        └ recovered┘
 //!
-//! This is the judge's own table, not the service's: what is not in the drawing is illegal.
+//! This is the judge's own table, not the service's. A step that is not in the drawing is illegal.
 
 use uuid::Uuid;
 
-use super::facts::{Fact, Job, Step};
+use super::facts::{Fact, JobRecord, Step};
 use super::journal::Hold;
-use super::plan::How;
+use super::plan::JobResult;
 
-/// Failures after which a job is not tried again.
+/// Failures after which a job is not retried.
 pub(super) const FAILURES: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
-    Ended(How),
+pub(super) enum HoldEnd {
+    Ended(JobResult),
     Recovered,
 }
 
 /// One worker's time with a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stay {
+pub(super) struct HoldPeriod {
     pub(super) hold: Hold,
-    /// The execution, if it is our own worker's.
+    /// The execution, if Forebay's own worker held it.
     pub(super) run: Option<Uuid>,
-    /// Failures before it.
+    /// How often the job had failed before this hold.
     pub(super) retries: i32,
-    pub(super) over: Option<Over>,
+    pub(super) over: Option<HoldEnd>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Life {
-    pub(super) stays: Vec<Stay>,
+    pub(super) holds: Vec<HoldPeriod>,
     pub(super) completed: usize,
     pub(super) failed: usize,
     pub(super) recovered: usize,
-    /// A step that cannot follow the one before, if there is one.
+    /// The first illegal step, if there is one.
     pub(super) illegal: Option<(i32, Step)>,
-    /// Each failure counted one, and nothing else did.
+    /// True if `retry_count` differs from the number of failures.
     pub(super) miscounted: bool,
     last: Option<Step>,
 }
 
 impl Life {
-    pub(super) fn of(job: &Job) -> Life {
+    pub(super) fn of(job: &JobRecord) -> Life {
         let mut life = Life::default();
         for (n, fact) in job.facts.iter().enumerate() {
             if i32::try_from(n + 1) != Ok(fact.version) || !life.may(fact.step) {
@@ -59,13 +59,13 @@ impl Life {
         life
     }
 
-    /// How often it came to an end that nothing follows.
+    /// How often the job reached a terminal status.
     pub(super) fn ends(&self) -> usize {
         self.completed + usize::from(self.last == Some(Step::Failed) && self.failed >= FAILURES)
     }
 
-    pub(super) fn stay(&self, hold: &Hold) -> Option<&Stay> {
-        self.stays.iter().find(|stay| stay.hold == *hold)
+    pub(super) fn stay(&self, hold: &Hold) -> Option<&HoldPeriod> {
+        self.holds.iter().find(|stay| stay.hold == *hold)
     }
 
     fn may(&self, step: Step) -> bool {
@@ -80,7 +80,7 @@ impl Life {
 
     fn step(&mut self, job: Uuid, fact: &Fact) {
         match fact.step {
-            Step::Claimed => self.stays.push(Stay {
+            Step::Claimed => self.holds.push(HoldPeriod {
                 hold: Hold {
                     job,
                     worker: fact.worker.clone().unwrap_or_default(),
@@ -90,9 +90,9 @@ impl Life {
                 retries: fact.retries,
                 over: None,
             }),
-            Step::Completed => self.over(Over::Ended(How::Completed)),
-            Step::Failed => self.over(Over::Ended(How::Failed)),
-            Step::Recovered => self.over(Over::Recovered),
+            Step::Completed => self.over(HoldEnd::Ended(JobResult::Completed)),
+            Step::Failed => self.over(HoldEnd::Ended(JobResult::Failed)),
+            Step::Recovered => self.over(HoldEnd::Recovered),
             Step::Pending | Step::Touched | Step::Retried | Step::Other => {}
         }
         if fact.step != Step::Touched {
@@ -100,13 +100,13 @@ impl Life {
         }
     }
 
-    fn over(&mut self, over: Over) {
+    fn over(&mut self, over: HoldEnd) {
         match over {
-            Over::Ended(How::Completed) => self.completed += 1,
-            Over::Ended(How::Failed) => self.failed += 1,
-            Over::Recovered => self.recovered += 1,
+            HoldEnd::Ended(JobResult::Completed) => self.completed += 1,
+            HoldEnd::Ended(JobResult::Failed) => self.failed += 1,
+            HoldEnd::Recovered => self.recovered += 1,
         }
-        if let Some(stay) = self.stays.last_mut() {
+        if let Some(stay) = self.holds.last_mut() {
             stay.over = Some(over);
         }
     }

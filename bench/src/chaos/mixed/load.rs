@@ -1,7 +1,7 @@
-//! Appends the events, one half in plain SQL and the other by the API, while the workers work.
+//! Appends the events, one half in plain SQL and the other through the API, while the workers run.
 //!
 //! Invariants
-//! - An append whose answer was lost is asked again with the same ids: each event is there once.
+//! - An append whose answer was lost is repeated with the same ids, so each event exists once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,22 +17,22 @@ use super::super::api::Api;
 use super::plan::Plan;
 
 const BATCH: usize = 10;
-/// An append that nobody answers for so long has no answer.
+/// How long an append may stay unanswered before the run fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 const STREAM_TYPE: &str = "mixed";
 
-/// What is to be appended, and how much of it is.
+/// The events to append, and how many already are.
 #[derive(Debug)]
-pub(super) struct Load {
+pub(super) struct MixedLoad {
     pub(super) plans: Vec<Plan>,
     pub(super) workspace: Uuid,
     pub(super) over: Duration,
     done: AtomicUsize,
 }
 
-impl Load {
-    pub(super) fn new(plans: Vec<Plan>, workspace: Uuid, over: Duration) -> Load {
-        Load { plans, workspace, over, done: AtomicUsize::new(0) }
+impl MixedLoad {
+    pub(super) fn new(plans: Vec<Plan>, workspace: Uuid, over: Duration) -> MixedLoad {
+        MixedLoad { plans, workspace, over, done: AtomicUsize::new(0) }
     }
 
     pub(super) fn done(&self) -> usize {
@@ -65,7 +65,7 @@ impl Load {
         Ok(())
     }
 
-    /// The second half, by the API.
+    /// The second half, through the API.
     pub(super) async fn by_api(self: Arc<Self>, api: Api) -> anyhow::Result<()> {
         let half = &self.plans[self.plans.len() / 2..];
         let began = Instant::now();

@@ -1,8 +1,8 @@
-//! What is done to the workers of jobs: kills of every sort, and pauses of those over HTTP until others have their
-//! jobs.
+//! The faults for workers of jobs: kills of workers of every sort, and pauses of HTTP workers until other workers have
+//! claimed their jobs.
 //!
 //! Invariants
-//! - One process of the service always lives: jobs come back by it, and the API is there.
+//! - One process of the service is always alive, so that jobs are recovered and the API stays available.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::super::nemesis::{Nemesis, Pause, Strikes};
 use super::journal;
 use crate::service::Fleet;
 
-/// How long a worker that is to be paused may take to hold something.
+/// How long to wait until the worker to be paused holds a job.
 const BUSY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The three sorts of workers.
@@ -37,7 +37,7 @@ pub(super) struct Faults {
     pub(super) crews: Crews,
     pub(super) journals: PathBuf,
     pub(super) lease: Duration,
-    /// Counts the paused ones that woke when others had their jobs, and asked for an end all the same.
+    /// Counts the paused workers that woke after others had taken their jobs, and requested an end anyway.
     pub(super) late: Arc<AtomicUsize>,
 }
 
@@ -60,7 +60,7 @@ impl Strikes for Faults {
     }
 }
 
-/// A worker that is to wake when its jobs are another's.
+/// A paused worker that is resumed when other workers have claimed its jobs.
 struct Worker {
     pause: Pause,
     place: usize,
@@ -86,16 +86,20 @@ impl Worker {
 
     async fn held(&self, name: &str) -> anyhow::Result<Vec<Uuid>> {
         let held = "SELECT id FROM workflow_queue_projection WHERE status = 'processing' AND worker_id = $1";
-        let rows = self.pause.client.query(held, &[&name]).await.context("look for what a worker holds")?;
+        let rows = self.pause.client.query(held, &[&name]).await.context("read the jobs that a worker holds")?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Have others taken all of these?
+    /// True if other workers have claimed all of these jobs.
     async fn are_others(&self, name: &str, jobs: &[Uuid]) -> anyhow::Result<bool> {
         let left = "SELECT count(*) FROM workflow_queue_projection
                      WHERE id = ANY ($2) AND (status = 'pending' OR status = 'processing' AND worker_id = $1)";
-        let row =
-            self.pause.client.query_one(left, &[&name, &jobs]).await.context("look whether it still holds them")?;
+        let row = self
+            .pause
+            .client
+            .query_one(left, &[&name, &jobs])
+            .await
+            .context("check whether the worker still holds its jobs")?;
         Ok(row.get::<_, i64>(0) == 0)
     }
 }

@@ -1,8 +1,8 @@
-//! What is to become of each job, decided before it is there: its type, how often it fails, how long it takes.
+//! Plans each job before it exists: its type, how often it fails, how long it takes.
 //!
 //! Invariants
-//! - The event carries the whole plan of its job: whoever works on it needs to ask nobody.
-//! - A worker fails a job whose `retry_count` is below the plan's, and completes it from then on.
+//! - The event carries the whole plan of its job, so a worker needs nothing else.
+//! - A worker fails a job while its `retry_count` is below the planned number of failures, and otherwise completes it.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use uuid::Uuid;
 
 use crate::random::Random;
 
-/// Bound to a definition: jobs for anybody.
+/// Bound to a definition: jobs for all workers.
 pub(super) const SHARED: &str = "mixed.shared.added";
-/// Bound to none: jobs for those who are not ours.
+/// Bound to no definition: jobs for HTTP and SQL workers.
 pub(super) const FOREIGN: &str = "mixed.foreign.added";
-/// More failures than any job is given tries.
+/// More failures than any job has tries.
 const ALWAYS: i32 = 99;
 
 /// How a try ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum How {
+pub(super) enum JobResult {
     Completed,
     Failed,
 }
 
-impl How {
-    /// As planned, at this count of failures.
-    pub(super) fn of(retries: i32, fails: i32) -> How {
-        if retries < fails { How::Failed } else { How::Completed }
+impl JobResult {
+    /// The planned result of a try, after this many failures.
+    pub(super) fn of(retries: i32, fails: i32) -> JobResult {
+        if retries < fails { JobResult::Failed } else { JobResult::Completed }
     }
 }
 
-/// One job to be.
+/// One planned job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) event: Uuid,
@@ -44,7 +44,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// One in ten fails: always, twice or once. One in `long_every` takes about a lease.
+    /// One in ten jobs fails: always, twice or once. One in `long_every` takes about a lease.
     pub(super) fn draw(random: &mut Random, lease: Duration, long_every: u64) -> Plan {
         let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         Plan {

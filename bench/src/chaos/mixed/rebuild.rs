@@ -1,8 +1,8 @@
-//! Is the table what its facts say? Asked twice: `forebay projection check`, and a table that lost all of its rows and
-//! is rebuilt.
+//! Checks that the table matches its facts, in two ways: by the service's own check, and by rebuilding a table that
+//! lost all of its rows.
 //!
 //! Invariants
-//! - Every column of every row is compared, by the database's own text of it.
+//! - Every column of every row is compared, by the database's own text form.
 
 use std::path::Path;
 
@@ -18,12 +18,12 @@ pub(super) async fn is_equal(client: &Client, forebay: &Path, url: &str) -> anyh
     client
         .batch_execute("BEGIN; SET LOCAL forebay.projection = 'rebuild'; DELETE FROM workflow_queue_projection; COMMIT")
         .await
-        .context("lose the table")?;
+        .context("delete all rows of the table")?;
     let rebuilt = projection(forebay, "rebuild", url).await?;
     Ok(checked && rebuilt && table(client).await? == before)
 }
 
-/// How many rows there are, and a print of them all.
+/// The number of rows, and a hash of all of them.
 async fn table(client: &Client) -> anyhow::Result<(i64, Option<String>)> {
     let sql = "SELECT count(*), md5(string_agg(p::text, ' ' ORDER BY p.id)) FROM workflow_queue_projection p";
     let row = client.query_one(sql, &[]).await.context("read the table")?;
@@ -32,8 +32,8 @@ async fn table(client: &Client) -> anyhow::Result<(i64, Option<String>)> {
 
 async fn projection(forebay: &Path, verb: &str, url: &str) -> anyhow::Result<bool> {
     let mut command = Command::new(forebay);
-    command.args(["projection", verb, "--database-url", url]);
-    let done = command.output().await.with_context(|| format!("run forebay projection {verb}"))?;
+    command.args(["job", verb, "--database-url", url]);
+    let done = command.output().await.with_context(|| format!("run forebay job {verb}"))?;
     let text = [done.stdout, done.stderr].concat();
     say(format!("projection {verb}: {}", String::from_utf8_lossy(&text).trim()));
     Ok(done.status.success())

@@ -1,8 +1,9 @@
-//! A worker in plain SQL. The statements stand here as they do in the document that the table comes from; only its
-//! placeholders are filled in. Its heartbeat is the touch of `updated_at`.
+//! A worker in plain SQL. The statements are copied from the specification of the table; only their placeholders are
+//! filled in. The heartbeat is an update of `updated_at`.
 //!
 //! Invariants
-//! - No row: somebody else has the job. A refusal of the table's guard is a refusal; any other error ends the worker.
+//! - If a statement returns no row, another worker has the job. An error of the table's trigger is a refusal; after any
+//!   other error the worker exits.
 
 use std::collections::VecDeque;
 
@@ -14,8 +15,8 @@ use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow};
 use uuid::Uuid;
 
 use super::journal::Hold;
-use super::plan::How;
-use super::worker::{Hand, Order, Taken};
+use super::plan::JobResult;
+use super::worker::{ClaimedJob, JobClient, Order};
 
 const PENDING: &str = "\
 SELECT *
@@ -50,7 +51,7 @@ SET
   retry_count = retry_count + 1,
   updated_at = now()
 WHERE id = 'job-uuid-here';";
-/// Not of the document: only that `updated_at` moves.
+/// The heartbeat. It is not in the specification.
 const TOUCH: &str = "\
 UPDATE workflow_queue_projection
 SET updated_at = now()
@@ -61,7 +62,7 @@ WHERE id = 'job-uuid-here'
 pub(super) struct Sql {
     client: Client,
     worker: String,
-    /// Jobs that were pending when it looked.
+    /// Jobs that were pending at its last poll.
     seen: VecDeque<Uuid>,
 }
 
@@ -69,7 +70,7 @@ impl Sql {
     pub(super) async fn new(order: &Order) -> anyhow::Result<Sql> {
         let url = format!("{}&application_name={}", order.database_url, order.worker);
         let client = Target::new(&url)?.connect().await?;
-        // As any other program has it.
+        // An ordinary program has this search path.
         client.batch_execute("SET search_path = public").await?;
         Ok(Sql { client, worker: order.worker.clone(), seen: VecDeque::new() })
     }
@@ -89,17 +90,17 @@ impl Sql {
         statement.replace("job-uuid-here", &job.to_string()).replace("worker-hostname-1234", &self.worker)
     }
 
-    fn taken(&self, row: &SimpleQueryRow) -> anyhow::Result<Taken> {
+    fn claimed_job(&self, row: &SimpleQueryRow) -> anyhow::Result<ClaimedJob> {
         let text = |name: &str| row.get(name).with_context(|| format!("a claimed job has no {name}"));
         let claimed_at: Timestamp = text("claimed_at")?.parse()?;
         let hold =
             Hold { job: text("id")?.parse()?, worker: self.worker.clone(), claimed_at: claimed_at.as_microsecond() };
-        Taken::new(hold, None, text("retry_count")?.parse()?, &serde_json::from_str(text("event_data")?)?)
+        ClaimedJob::new(hold, None, text("retry_count")?.parse()?, &serde_json::from_str(text("event_data")?)?)
     }
 }
 
-impl Hand for Sql {
-    async fn take(&mut self) -> anyhow::Result<Option<Taken>> {
+impl JobClient for Sql {
+    async fn take(&mut self) -> anyhow::Result<Option<ClaimedJob>> {
         if self.seen.is_empty() {
             for row in self.rows(PENDING).await.context("look for pending jobs")? {
                 self.seen.push_back(row.get("id").context("a job has no id")?.parse()?);
@@ -107,22 +108,22 @@ impl Hand for Sql {
         }
         while let Some(job) = self.seen.pop_front() {
             if let Some(row) = self.rows(&self.filled(CLAIM, job)).await.context("claim a job")?.first() {
-                return self.taken(row).map(Some);
+                return self.claimed_job(row).map(Some);
             }
         }
         Ok(None)
     }
 
-    async fn beat(&mut self, taken: &Taken) -> anyhow::Result<()> {
-        self.rows(&self.filled(TOUCH, taken.hold.job)).await.context("touch a job").map(drop)
+    async fn beat(&mut self, claimed: &ClaimedJob) -> anyhow::Result<()> {
+        self.rows(&self.filled(TOUCH, claimed.hold.job)).await.context("touch a job").map(drop)
     }
 
-    async fn end(&mut self, taken: &Taken, how: How) -> anyhow::Result<bool> {
+    async fn end(&mut self, claimed: &ClaimedJob, how: JobResult) -> anyhow::Result<bool> {
         let statement = match how {
-            How::Completed => COMPLETE,
-            How::Failed => FAIL,
+            JobResult::Completed => COMPLETE,
+            JobResult::Failed => FAIL,
         };
-        match self.rows(&self.filled(statement, taken.hold.job)).await {
+        match self.rows(&self.filled(statement, claimed.hold.job)).await {
             Ok(_) => Ok(true),
             Err(error) if error.code() == Some(&SqlState::CHECK_VIOLATION) => Ok(false),
             Err(error) => bail!("an end was answered {error}"),

@@ -1,8 +1,8 @@
-//! The other side of our own worker's jobs: their definition has one node, which asks here how its try ends.
+//! The receiver for jobs of Forebay's own worker: their definition has one node, which asks here how its try ends.
 //!
 //! Invariants
-//! - A try is noted before it is answered: what our worker ended, was asked for here.
-//! - The answer follows from the event's plan and the count of failures alone.
+//! - A try is recorded before it is answered, so every end by Forebay's own worker has a recorded try.
+//! - The answer depends only on the event's plan and the count of failures.
 
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use super::plan::How;
+use super::plan::JobResult;
 
 /// One request of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub(super) struct Try {
     pub(super) execution: Uuid,
     pub(super) event: Uuid,
     pub(super) retries: i32,
-    /// What it was answered.
-    pub(super) how: How,
+    /// The answer it got.
+    pub(super) how: JobResult,
 }
 
 type Noted = Arc<Mutex<Vec<Try>>>;
@@ -58,7 +58,7 @@ impl Tries {
         Ok(Tries { address, noted })
     }
 
-    /// The workflow of our own worker's jobs. A try that fails is the job's, not the node's, to repeat.
+    /// The workflow for jobs of Forebay's own worker. A failed try is retried by the job, not by the node.
     pub(super) fn document(&self) -> Value {
         let query = json!({
             "execution": "${{ execution.id }}",
@@ -72,7 +72,7 @@ impl Tries {
         json!({ "version": 1, "name": "mixed", "nodes": { "try": node } })
     }
 
-    pub(super) fn noted(&self) -> Vec<Try> {
+    pub(super) fn recorded(&self) -> Vec<Try> {
         self.noted.lock().clone()
     }
 }
@@ -80,10 +80,10 @@ impl Tries {
 async fn asked(State(noted): State<Noted>, Query(asked): Query<Asked>) -> Response {
     tokio::time::sleep(Duration::from_millis(asked.work_ms)).await;
     let Asked { execution, event, retries, fails, .. } = asked;
-    let how = How::of(retries, fails);
+    let how = JobResult::of(retries, fails);
     noted.lock().push(Try { execution, event, retries, how });
     match how {
-        How::Completed => Json(json!({})).into_response(),
-        How::Failed => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        JobResult::Completed => Json(json!({})).into_response(),
+        JobResult::Failed => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

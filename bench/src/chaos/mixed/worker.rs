@@ -1,15 +1,15 @@
-//! A worker of jobs that is not ours: a process of its own, told on its standard input what to do.
+//! An HTTP or SQL worker for jobs: a separate process that reads its instructions from standard input.
 //!
-//!     take ──▶ work, and be heard of ──▶ ask for the end ──▶ done or refused
+//!     claim ──▶ work, with heartbeats ──▶ request the end ──▶ done or refused
 //!
 //! Invariants
-//! - Every step is in its journal before the next is taken.
-//! - It is as naive as a worker can be: it asks for the end of whatever it took, however late it is.
+//! - Every step is in its journal before the next begins.
+//! - The worker is deliberately naive: it requests the end of every job that it claimed, even long after its lease.
 //!
-//! What happens if it dies: before its claim, nothing; after it, nothing until its lease is over, and then the job is
-//! anybody's.
+//! What happens if it dies: before its claim, nothing. After it, nothing until its lease expires; then any worker may
+//! claim the job.
 //!
-//! Not here: how a job is taken and ended, over HTTP (`http`) and in plain SQL (`sql`).
+//! Not here: how a job is claimed and ended, over HTTP (`http`) and in plain SQL (`sql`).
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -23,33 +23,33 @@ use uuid::Uuid;
 
 use super::super::journal::Journal;
 use super::http::Http;
-use super::journal::{Hold, Line, What};
-use super::plan::How;
+use super::journal::{Hold, Line, WorkerStep};
+use super::plan::JobResult;
 use super::sql::Sql;
 
-/// How long one waits that found nothing to do.
+/// The pause of a worker that found no job.
 const IDLE: Duration = Duration::from_millis(30);
-/// How often it is heard of in a lease.
+/// Heartbeats per lease.
 const BEATS: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Way {
+pub(super) enum Protocol {
     Http,
     Sql,
 }
 
-/// What a worker is told.
+/// The instructions of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) worker: String,
-    pub(super) way: Way,
-    /// Jobs that it works on at once.
+    pub(super) way: Protocol,
+    /// Jobs that it performs at a time.
     pub(super) lanes: usize,
     pub(super) lease_s: u32,
     /// The directory of its journal.
     pub(super) journals: PathBuf,
-    /// A file that says where the service listens now.
+    /// A file with the current addresses of the service.
     pub(super) bases: PathBuf,
     pub(super) key: String,
     pub(super) workspace: Uuid,
@@ -58,48 +58,48 @@ pub(super) struct Order {
 
 /// A job that a worker holds.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(super) struct ClaimedJob {
     pub(super) hold: Hold,
-    /// Of the API only.
+    /// Only for the API.
     pub(super) claim: Option<Uuid>,
     pub(super) retries: i32,
     pub(super) fails: i32,
     pub(super) work_ms: u64,
 }
 
-impl Taken {
-    pub(super) fn new(hold: Hold, claim: Option<Uuid>, retries: i32, data: &Value) -> anyhow::Result<Taken> {
+impl ClaimedJob {
+    pub(super) fn new(hold: Hold, claim: Option<Uuid>, retries: i32, data: &Value) -> anyhow::Result<ClaimedJob> {
         let fails = data["fails"].as_i64().and_then(|fails| i32::try_from(fails).ok()).context("read fails")?;
         let work_ms = data["work_ms"].as_u64().context("read work_ms")?;
-        Ok(Taken { hold, claim, retries, fails, work_ms })
+        Ok(ClaimedJob { hold, claim, retries, fails, work_ms })
     }
 }
 
-/// One way to take, keep and end jobs.
-pub(super) trait Hand {
+/// Claims jobs, keeps them with heartbeats and ends them, over one protocol.
+pub(super) trait JobClient {
     /// The next job, if there is one.
-    async fn take(&mut self) -> anyhow::Result<Option<Taken>>;
-    /// Is heard of.
-    async fn beat(&mut self, taken: &Taken) -> anyhow::Result<()>;
-    /// Asks for an end; answers whether it was granted.
-    async fn end(&mut self, taken: &Taken, how: How) -> anyhow::Result<bool>;
+    async fn take(&mut self) -> anyhow::Result<Option<ClaimedJob>>;
+    /// Sends a heartbeat.
+    async fn beat(&mut self, claimed: &ClaimedJob) -> anyhow::Result<()>;
+    /// Requests an end. Returns whether it was granted.
+    async fn end(&mut self, claimed: &ClaimedJob, how: JobResult) -> anyhow::Result<bool>;
 }
 
 /// Works until it is killed.
 pub async fn work() -> anyhow::Result<()> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("read the order")?;
-    let order: Order = serde_json::from_str(&text).context("read the order")?;
+    std::io::stdin().read_to_string(&mut text).context("read the worker's instructions")?;
+    let order: Order = serde_json::from_str(&text).context("read the worker's instructions")?;
     let journal = Journal::open(&order.journals, &order.worker)?;
     let beat = Duration::from_secs(u64::from(order.lease_s)) / BEATS;
     match order.way {
-        Way::Http => {
+        Protocol::Http => {
             let hands: anyhow::Result<Vec<Http>> = (0..order.lanes).map(|lane| Http::new(&order, lane)).collect();
             let hands = hands?;
             ready()?;
             futures_util::future::try_join_all(hands.into_iter().map(|hand| lane(hand, &journal, beat))).await?;
         }
-        Way::Sql => {
+        Protocol::Sql => {
             let hands = futures_util::future::try_join_all((0..order.lanes).map(|_| Sql::new(&order))).await?;
             ready()?;
             futures_util::future::try_join_all(hands.into_iter().map(|hand| lane(hand, &journal, beat))).await?;
@@ -110,30 +110,30 @@ pub async fn work() -> anyhow::Result<()> {
 
 fn ready() -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "ready").and_then(|()| out.flush()).context("say that it is ready")
+    writeln!(out, "ready").and_then(|()| out.flush()).context("print ready")
 }
 
-async fn lane(mut hand: impl Hand, journal: &Journal, beat: Duration) -> anyhow::Result<()> {
+async fn lane(mut hand: impl JobClient, journal: &Journal, beat: Duration) -> anyhow::Result<()> {
     loop {
-        let Some(taken) = hand.take().await? else {
+        let Some(claimed) = hand.take().await? else {
             sleep(IDLE).await;
             continue;
         };
-        let note = |what| journal.note(&Line { hold: taken.hold.clone(), retries: taken.retries, what });
-        note(What::Claimed)?;
-        toil(&mut hand, &taken, beat).await?;
-        let how = How::of(taken.retries, taken.fails);
-        note(What::Asks(how))?;
-        let granted = hand.end(&taken, how).await?;
-        note(if granted { What::Done(how) } else { What::Refused(how) })?;
+        let note = |what| journal.note(&Line { hold: claimed.hold.clone(), retries: claimed.retries, what });
+        note(WorkerStep::Claimed)?;
+        toil(&mut hand, &claimed, beat).await?;
+        let how = JobResult::of(claimed.retries, claimed.fails);
+        note(WorkerStep::Requested(how))?;
+        let granted = hand.end(&claimed, how).await?;
+        note(if granted { WorkerStep::Done(how) } else { WorkerStep::Refused(how) })?;
     }
 }
 
-async fn toil(hand: &mut impl Hand, taken: &Taken, beat: Duration) -> anyhow::Result<()> {
-    let until = Instant::now() + Duration::from_millis(taken.work_ms);
+async fn toil(hand: &mut impl JobClient, claimed: &ClaimedJob, beat: Duration) -> anyhow::Result<()> {
+    let until = Instant::now() + Duration::from_millis(claimed.work_ms);
     while Instant::now() + beat < until {
         sleep(beat).await;
-        hand.beat(taken).await?;
+        hand.beat(claimed).await?;
     }
     sleep_until(until).await;
     Ok(())

@@ -1,8 +1,8 @@
-//! The first act: the database crashes and comes back, and connections are cut in the middle of things.
+//! The first act: the database crashes and recovers, and connections are cut at random times.
 //!
 //! Invariants
-//! - A crash is a real one: a server process is killed, and the server throws everybody out and
-//!   recovers from its log.
+//! - Each crash is real: a process of the server is killed. So the server closes every connection and recovers from its
+//!   write-ahead log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,35 +15,35 @@ use serde_json::{Value, json};
 use store::connect::Client;
 use tokio_util::sync::CancellationToken;
 
-use super::{Act, PROCESSES, Size, TENANTS, Tally, even_limits, quiet, stop};
+use super::{Act, PROCESSES, Size, TENANTS, Tally, even_limits, stop_setup, wait_until_ended};
 use crate::chaos::load::{Burst, Load};
 use crate::chaos::proxy::Proxy;
 use crate::chaos::setup::{Setup, Stage, Tenant};
-use crate::chaos::{Leases, Request, ms};
+use crate::chaos::{ChaosOptions, Leases, ms};
 use crate::cluster::Commits;
 use crate::random::Random;
 use crate::receiver::{Policy, Receiver};
 use crate::report::{progress, say};
 use crate::service::{Fleet, now_us};
 
-pub(super) async fn act(request: &Request, size: Size) -> anyhow::Result<Act> {
+pub(super) async fn act(options: &ChaosOptions, size: Size) -> anyhow::Result<Act> {
     say(format!("the database: {} crashes, cut connections", size.restarts));
-    let policy = Policy { seed: request.seed, fast: (2, 20), slow: (100, 400), slow_every: 12, repeat: ms(50) };
-    let leases = Leases::of(request.short);
+    let policy = Policy { seed: options.seed, fast: (2, 20), slow: (100, 400), slow_every: 12, repeat: ms(50) };
+    let leases = Leases::of(options.short);
     let stage = Stage { proxied: true, commits: Commits::Flushed, ..Stage::new(PROCESSES, leases, policy) };
-    let setup = Setup::start(request, stage).await?;
+    let setup = Setup::start(options, stage).await?;
     let tenants: Arc<[Tenant]> = setup.tenants(TENANTS, &documents(&setup.receiver)).await?.into();
     even_limits(&setup).await?;
-    let run = Run { setup, size, seed: request.seed, load: Arc::new(Load::new(0)), unready: Arc::default() };
+    let run = Run { setup, size, seed: options.seed, load: Arc::new(Load::new(0)), unready: Arc::default() };
     let crashes = run.setup.while_all_live(run.trouble(tenants)).await?;
     let client = run.connect().await?;
-    quiet(&client).await?;
+    wait_until_ended(&client).await?;
     let tally = Tally::of(&run.setup, &client, &run.load, &crashes).await?;
     let unready = run.unready.load(Ordering::Relaxed);
     let cuts = run.setup.proxy.as_ref().map_or(0, Proxy::cuts);
     let broken = tally.broken("database", &[("readiness", unready == 0)]);
-    stop(run.setup, request.keep_logs || !broken.is_empty()).await?;
-    Ok(Act { tally, told: json!({ "restarts": crashes.len(), "cuts": cuts, "unready_seen": unready }), broken })
+    stop_setup(run.setup, options.keep_logs || !broken.is_empty()).await?;
+    Ok(Act { tally, figures: json!({ "restarts": crashes.len(), "cuts": cuts, "unready_seen": unready }), broken })
 }
 
 fn documents(receiver: &Receiver) -> Vec<Value> {
@@ -59,12 +59,12 @@ struct Run {
     size: Size,
     seed: u64,
     load: Arc<Load>,
-    /// How often a process said that it was not ready.
+    /// How often a process reported that it was not ready.
     unready: Arc<AtomicUsize>,
 }
 
 impl Run {
-    /// The load with crashes and cuts beside it; answers when each crash was.
+    /// The load, with crashes and cuts. Returns the time of each crash.
     async fn trouble(&self, tenants: Arc<[Tenant]>) -> anyhow::Result<Vec<i64>> {
         let stop = CancellationToken::new();
         let mut random = Random::new(self.seed);
@@ -84,13 +84,13 @@ impl Run {
         }
         tokio::time::sleep(ms(self.size.every.0)).await;
         stop.cancel();
-        loading.await.context("the load broke off")?;
-        cutting.await.context("cutting broke off")?;
-        watching.await.context("watching broke off")?;
+        loading.await.context("the load stopped early")?;
+        cutting.await.context("cutting stopped early")?;
+        watching.await.context("watching stopped early")?;
         Ok(crashes)
     }
 
-    /// Kills a process of the server and waits until the server takes connections again.
+    /// Kills a process of the server and waits until the server accepts connections again.
     async fn crash(&self) -> anyhow::Result<i64> {
         let client = self.connect().await?;
         let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await?.get(0);
@@ -100,7 +100,7 @@ impl Run {
         self.connect().await.map(|_| at)
     }
 
-    /// Connects, however long it takes.
+    /// Tries to connect until the server accepts the connection.
     async fn connect(&self) -> anyhow::Result<Client> {
         let began = Instant::now();
         loop {
@@ -120,12 +120,12 @@ async fn cut(proxy: Option<Proxy>, every: (u64, u64), mut random: Random, stop: 
     loop {
         let pause = ms(random.between(every.0, every.1));
         tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => return }
-        // Now and then everybody, mostly a few.
+        // Sometimes every connection, mostly a few.
         proxy.cut(if random.one_in(5) { 1 } else { 3 });
     }
 }
 
-/// Asks everybody whether they are ready, and counts who is not.
+/// Polls the readiness of every process, and counts those that are not ready.
 async fn watch(fleet: Arc<Fleet>, unready: Arc<AtomicUsize>, stop: CancellationToken) {
     let http = reqwest::Client::new();
     while !stop.is_cancelled() {

@@ -1,4 +1,4 @@
-//! The sorts of poison: what each is made of, and the reason it must end with.
+//! The sorts of poison: their definitions, and the reason each must end with.
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use uuid::Uuid;
 
 use crate::receiver::Receiver;
 
-/// What a build with the feature `test-engine` panics of.
+/// The text that makes a build with the feature `test-engine` panic.
 const PANIC: &str = "forebay-test-panic";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Poison {
-    /// Its output has a NUL.
+    /// Its output contains a NUL.
     Nul,
-    /// Its graph was stored by hand, and is none.
+    /// Its graph was stored by hand, and is invalid.
     Graph,
     /// Its node panics.
     Panic,
@@ -34,7 +34,7 @@ impl Poison {
         }
     }
 
-    /// What fails it.
+    /// The failure class it must end with.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Poison::Nul => "UNSTORABLE_OUTPUT",
@@ -51,7 +51,7 @@ impl Poison {
         };
         let node = match self {
             Poison::Nul => call("/nul"),
-            // Spoilt once it is stored.
+            // A valid graph, which `spoil` makes invalid after it was published.
             Poison::Graph => json!({ "kind": "LOG", "with": { "message": "hello" } }),
             Poison::Panic => call(&format!("/{PANIC}")),
             Poison::Killer => call("/deadly"),
@@ -59,7 +59,7 @@ impl Poison {
         json!({ "version": 1, "name": self.name(), "nodes": { "poison": node } })
     }
 
-    /// Does by hand what nobody could publish.
+    /// Stores an invalid graph by hand, because publishing would refuse it.
     pub(super) async fn spoil(self, client: &Client, definition: Uuid) -> anyhow::Result<()> {
         if self == Poison::Graph {
             let sql = "UPDATE workflow_definition_version SET graph = '{\"nodes\": [{\"key\": \"a\"}]}' WHERE \

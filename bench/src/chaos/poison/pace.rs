@@ -1,9 +1,9 @@
-//! How long starts of the load took, process by process.
+//! Measures how long executions of the load waited for their start, by process.
 //!
 //! Invariants
-//! - From the row's making to its beginning, by the database's clock alone.
-//! - A start belongs to the process that began it, and to the time at which it was accepted. What began at
-//!   the poisoned process is not the others'.
+//! - The time runs from the creation of the execution's row to its start, both by the database's clock.
+//! - A start counts for the process that began the execution, and at the time when the execution was accepted. Starts
+//!   at the poisoned process are left out of the comparison.
 
 use std::collections::BTreeMap;
 
@@ -23,18 +23,18 @@ pub(super) struct Started {
     pub(super) place: usize,
 }
 
-/// From when on which place was poisoned, in order.
+/// The places that were poisoned, each with the time from which on it was, in order.
 pub(super) type Poisoned = Vec<(i64, usize)>;
 
-/// How it went from one moment to another.
+/// The figures for one period.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     all: Sample,
     by_place: BTreeMap<usize, Sample>,
 }
 
-/// Reads when each of these was accepted and begun, and by whom.
-pub(super) async fn starts(client: &Client, accepted: &[Uuid]) -> anyhow::Result<Vec<Started>> {
+/// Reads when each of these was accepted and begun, and by which process.
+pub(super) async fn read_starts(client: &Client, accepted: &[Uuid]) -> anyhow::Result<Vec<Started>> {
     let sql = "SELECT (extract(epoch FROM e.created_at) * 1000000)::bigint,
                       (extract(epoch FROM e.started_at - e.created_at) * 1000)::float8, p.name
                  FROM unnest($1::uuid[]) AS a (id) JOIN workflow_execution e ON e.id = a.id
@@ -49,7 +49,7 @@ pub(super) async fn starts(client: &Client, accepted: &[Uuid]) -> anyhow::Result
 }
 
 impl Pace {
-    /// Of what began from one moment to another at processes that were not poisoned then.
+    /// The starts that began in this period at processes that were not poisoned.
     pub(super) fn of(starts: &[Started], (from, to): (i64, i64), poisoned: &Poisoned) -> Pace {
         let beside = |start: &&Started| {
             let then = poisoned.iter().rev().find(|(since, _)| *since <= start.at);
@@ -75,12 +75,12 @@ impl Pace {
         round(self.all.p99())
     }
 
-    /// This 99th percentile over another.
+    /// The ratio of this 99th percentile to that of `other`.
     pub(super) fn over(&self, other: &Pace) -> f64 {
         if other.all.p99() > 0.0 { round(self.all.p99() / other.all.p99()) } else { 0.0 }
     }
 
-    /// Each process on its own.
+    /// The figures by process.
     pub(super) fn processes(&self) -> Value {
         self.by_place
             .iter()

@@ -1,9 +1,9 @@
-//! The attacks, in order. One more is one more line of `ALL`, and a function that sends it once.
+//! The attacks, in order. To add one, add a line to `ALL` and a function that sends it once.
 //!
 //! Invariants
-//! - An attack is what one customer, or somebody without a key, can send from a machine of theirs: a few dozen clients
-//!   at a pace, not a flood of packets.
-//! - A shot answers whether it got across a workspace's border; most cannot.
+//! - An attack is limited to what one customer, or a person without a key, can send from one machine: up to a few
+//!   hundred clients at a steady rate, not a flood of packets.
+//! - An attack function returns whether it reached another workspace. Most cannot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use super::{borders, sockets};
 /// One attack.
 pub(super) struct Attack {
     pub(super) name: &'static str,
-    /// How many send it at once.
+    /// How many clients send it at the same time.
     pub(super) strangers: usize,
-    /// How long each waits between two.
+    /// The pause of each client between two shots.
     pub(super) every: Duration,
     pub(super) shot: fn(Arc<Ground>, usize) -> BoxFuture<'static, bool>,
 }
@@ -53,6 +53,9 @@ attacks! {
     "forbidden calls": 4 every 50 ms forbidden_calls;
     "borders": 2 every 10 ms borders::borders;
 }
+
+/// The attack that detects a guard which lets workflows reach forbidden addresses.
+pub(super) const OPEN_OUTBOUND: &str = "forbidden calls";
 
 /// A pattern that needs more states than any automaton has.
 const SLOW: &str = "(?:a?){250}a{250}";
@@ -90,7 +93,7 @@ async fn documents(ground: Arc<Ground>, _n: usize) -> bool {
     false
 }
 
-/// A workflow whose inputs take long to judge, and whose node takes long to compute.
+/// A workflow whose inputs take long to validate, and whose node takes long to compute.
 async fn inputs(ground: Arc<Ground>, n: usize) -> bool {
     let schema = json!({ "texts": { "type": "array", "items": { "type": "string", "pattern": SLOW } } });
     let value = format!("${{{{ vars.texts.filter(t, t.matches('{SLOW}')) }}}}");
@@ -112,7 +115,7 @@ async fn large_pages(ground: Arc<Ground>, _n: usize) -> bool {
     false
 }
 
-/// Follows its own changes and makes large ones.
+/// Subscribes to the changes of its own workspace, and stores large rows there.
 async fn large_rows(ground: Arc<Ground>, n: usize) -> bool {
     if n == 0 {
         let url = ground.url("/api/v1/workflow/executions/events");
@@ -131,7 +134,7 @@ async fn wrong_keys(ground: Arc<Ground>, _n: usize) -> bool {
     matches!(ground.get(&key, "workflow/executions").await, Ok((200, _)))
 }
 
-/// As many keys as it is given, each with streams of its own.
+/// As many keys as possible, each with its own streams.
 async fn keys_and_streams(ground: Arc<Ground>, n: usize) -> bool {
     let made = ground.post(&ground.own.key, "keys", &json!({ "name": format!("k{n}"), "scopes": ["read"] })).await;
     let Ok((_, made)) = made else { return false };
@@ -144,7 +147,7 @@ async fn keys_and_streams(ground: Arc<Ground>, n: usize) -> bool {
     false
 }
 
-/// A workflow that starts itself, and goes on.
+/// A workflow that starts itself again and again.
 async fn self_starters(ground: Arc<Ground>, n: usize) -> bool {
     let name = format!("again{n}");
     let nodes = json!({ "again": { "kind": "WORKFLOW", "with": { "workflow": name, "detached": true, "input": {} } } });
@@ -169,7 +172,7 @@ const HOSTS: [&str; 9] = [
     "[::ffff:127.0.0.1]",
 ];
 
-/// A workflow that calls where nothing may be called, and a webhook there.
+/// A workflow that calls a forbidden address, and a webhook to it.
 async fn forbidden_calls(ground: Arc<Ground>, n: usize) -> bool {
     let at = usize::from(Uuid::new_v4().as_bytes()[0]) % HOSTS.len();
     let base = format!("http://{}:{}", HOSTS[at], ground.canary_port);

@@ -1,4 +1,4 @@
-//! Requests for somebody else's things: each must be answered as if they did not exist.
+//! Requests for objects of another workspace. Each request must be answered as if the object did not exist.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::ground::Ground;
 
-/// Asks for a thing of the victim's in each way; did any succeed, or show anything?
+/// Requests an object of the victim in each way. Returns true if any request succeeded, or its answer named the other
+/// workspace.
 pub(super) async fn borders(ground: Arc<Ground>, _n: usize) -> bool {
     reads(&ground).await || writes(&ground).await || lists(&ground).await
 }
@@ -45,7 +46,7 @@ async fn writes(ground: &Ground) -> bool {
         (format!("workflow/executions/{execution}/cancel"), json!({})),
         (format!("workflow/executions/{execution}/terminate"), json!({})),
         (format!("workflow/executions/{execution}/rerun"), json!({})),
-        (format!("workflow/executions/{execution}/answers/call"), json!({})),
+        (format!("workflow/executions/{execution}/waits/call/answer"), json!({})),
         ("workflow/executions/start".to_owned(), json!({ "workflowDefinitionId": definition, "input": input })),
         (
             "workflow/executions/start".to_owned(),
@@ -72,20 +73,20 @@ async fn any_succeeds<'a>(ground: &Ground, requests: impl Iterator<Item = (&'a s
             None => ground.get(&ground.own.key, path).await,
             Some(body) => ground.post(&ground.own.key, path, body).await,
         };
-        // An answer that names the workspace shows what is in it; an empty list shows nothing.
+        // A response that names the workspace reveals something; an empty list does not.
         let victim = ground.victim.workspace.to_string();
         if let Ok((status, shown)) = answer
             && (200..300).contains(&status)
             && (body.is_some() || shown.to_string().contains(&victim) || shown["items"].is_null())
         {
-            crate::report::say(format!("{path} answered {status} to a stranger"));
+            crate::report::say(format!("{path} answered {status} to a client of another workspace"));
             return true;
         }
     }
     false
 }
 
-/// Lists without a filter hold what is the stranger's own, and nothing else.
+/// Returns true if a list without a filter contains objects of another workspace.
 async fn lists(ground: &Ground) -> bool {
     let victim = ground.victim.workspace.to_string();
     for path in
@@ -94,7 +95,7 @@ async fn lists(ground: &Ground) -> bool {
         if let Ok((200, shown)) = ground.get(&ground.own.key, path).await
             && shown.to_string().contains(&victim)
         {
-            crate::report::say(format!("{path} shows somebody else's things to a stranger"));
+            crate::report::say(format!("{path} shows objects of another workspace"));
             return true;
         }
     }

@@ -1,8 +1,10 @@
-//! What strangers attack: two workspaces of theirs, one of somebody else, and an address that nothing may call.
+//! The targets of the attacks: a workspace of the attacker, two of other customers (`other` and `victim`), and an
+//! address that no workflow may call.
 //!
 //! Invariants
-//! - The canary listens on loopback addresses only; whatever reaches it is a hit.
-//! - Strangers have keys of their own workspace, as any customer has, and know the ids of somebody else's things.
+//! - The canary listens on loopback addresses only. Every connection to the canary counts as a hit.
+//! - Attackers have keys of their own workspace, as any customer does, and know the ids of objects of another
+//!   workspace.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,13 +18,13 @@ use uuid::Uuid;
 
 use super::super::setup::{Setup, Tenant};
 
-/// How long a stranger waits for an answer.
+/// How long an attacker waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Events that a stranger has stored, each of so many bytes.
+/// How many large events the attacker stores, and their size in bytes.
 const EVENTS: usize = 60;
 const EVENT_BYTES: usize = 100_000;
 
-/// Listens where no workflow may call.
+/// Listens on addresses that no workflow may call.
 pub(super) struct Canary {
     port: u16,
     hits: Arc<AtomicUsize>,
@@ -60,31 +62,31 @@ impl Canary {
     }
 }
 
-/// What an attack knows.
+/// The addresses, keys and ids that an attack uses.
 pub(super) struct Ground {
     pub(super) address: SocketAddr,
-    /// Asks as the others do, from 127.0.0.1.
+    /// Sends requests like other clients, from 127.0.0.1.
     pub(super) honest: reqwest::Client,
-    /// Asks as strangers do.
+    /// Sends requests like an attacker.
     pub(super) stranger: reqwest::Client,
-    /// Whose executions must go on.
+    /// The workspace whose executions must continue.
     other: Side,
-    /// Somebody else's things, which no stranger may see or change.
+    /// The objects of another workspace, which no attacker may see or change.
     pub(super) victim: Side,
-    /// The stranger's own workspace.
+    /// The attacker's own workspace.
     pub(super) own: Side,
-    /// A key of the stranger's that may only read.
+    /// A key of the attacker that may only read.
     pub(super) read_key: String,
     pub(super) canary_port: u16,
     pub(super) metrics_before: usize,
 }
 
-/// A workspace, a key of it, and what is in it.
+/// A workspace, one of its keys, and what is in it.
 pub(super) struct Side {
     pub(super) workspace: Uuid,
     pub(super) key: String,
     pub(super) definition: Uuid,
-    /// One that ended.
+    /// An execution that has ended.
     pub(super) execution: Uuid,
 }
 
@@ -120,7 +122,7 @@ impl Ground {
         format!("http://{}{path}", self.address)
     }
 
-    /// Large events of the stranger's, for pages of them.
+    /// Stores large events of the attacker, for large pages.
     async fn fill(&self) -> anyhow::Result<()> {
         for _ in 0..EVENTS {
             let event = json!({ "type": "stranger.large", "streamId": Uuid::from_u128(7), "streamType": "stranger",
@@ -132,7 +134,7 @@ impl Ground {
         Ok(())
     }
 
-    /// A stranger's request; the status of its answer, and its body if that is JSON.
+    /// An attacker's request. Returns the status of the response, and its body if that is JSON.
     pub(super) async fn post(&self, key: &str, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
         let request = self.stranger.post(self.url(&format!("/api/v1/{path}"))).bearer_auth(key).json(body);
         let answer = request.send().await?;
@@ -146,7 +148,7 @@ impl Ground {
         Ok((status, answer.json().await.unwrap_or(Value::Null)))
     }
 
-    /// Another workspace starts an execution and waits for its end; did it complete?
+    /// Another workspace starts an execution and waits for its end. True if it completed.
     pub(super) async fn run_one(&self) -> bool {
         let body = json!({ "workflowDefinitionId": self.other.definition, "input": { "n": 1 } });
         let start = self.honest.post(self.url("/api/v1/workflow/executions/start")).bearer_auth(&self.other.key);
@@ -172,7 +174,7 @@ impl Ground {
         Ok(answer.bytes().await?.len())
     }
 
-    /// Takes away what the stranger's workflows would go on with, so that the next attack begins where the first did.
+    /// Deletes the attacker's workflows, so that the next attack begins in the same state.
     pub(super) async fn clean_up(&self, setup: &Setup) -> anyhow::Result<()> {
         let sql = "UPDATE workflow_definition SET deleted_at = now()
                     WHERE workspace_id = $1 AND id <> $2 AND deleted_at IS NULL";

@@ -1,4 +1,4 @@
-//! Attacks below HTTP: connections that are held, heads that never end, answers that nobody reads.
+//! Attacks below HTTP: connections that are held open, heads that never end, responses that nobody reads.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::ground::Ground;
 
-/// How long a stranger holds a connection that nobody closes.
+/// How long an attacker holds a connection that nobody closes.
 const HOLDS: Duration = Duration::from_secs(15);
 
-/// An address that strangers come from; a few share one.
+/// An address of the attackers. A few of them share one.
 fn address(n: usize) -> IpAddr {
     let last = u8::try_from(66 + n % 4).unwrap_or(66);
     IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))
@@ -24,7 +24,7 @@ async fn connect(to: SocketAddr, n: usize) -> Option<TcpStream> {
     socket.connect(to).await.ok()
 }
 
-/// Sends this and waits until it is disconnected, or for as long as it holds.
+/// Sends the bytes and waits until it is disconnected, or for the maximum time.
 async fn hold(ground: &Ground, n: usize, bytes: &[u8]) {
     let Some(mut socket) = connect(ground.address, n).await else { return };
     if socket.write_all(bytes).await.is_err() {
@@ -48,20 +48,20 @@ pub(super) async fn long_head(ground: Arc<Ground>, n: usize) -> bool {
     false
 }
 
-/// A body that was announced and does not come.
+/// A body that was announced and is never sent.
 pub(super) async fn slow_body(ground: Arc<Ground>, n: usize) -> bool {
     let head =
-        b"POST /hooks/none HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n\r\n{";
+        b"POST /triggers/none HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n\r\n{";
     hold(&ground, n, head).await;
     false
 }
 
-/// Hundreds of large answers, and no look at any.
+/// Hundreds of large responses that are never read.
 pub(super) async fn never_read(ground: Arc<Ground>, n: usize) -> bool {
     let Some(mut socket) = connect(ground.address, n).await else { return false };
     let ask = b"GET /api/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(200);
     let _closed = socket.write_all(&ask).await;
-    // It notices nothing, as it reads nothing.
+    // It notices nothing, because it reads nothing.
     tokio::time::sleep(HOLDS).await;
     false
 }

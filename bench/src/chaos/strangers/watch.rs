@@ -1,8 +1,9 @@
-//! How everybody else fares: the health check, the executions of other workspaces, the process's memory.
+//! Measures how other clients are served: the health check, the executions of other workspaces, and the memory of the
+//! process.
 //!
 //! Invariants
-//! - Whoever watches asks from 127.0.0.1, at a pace that does not depend on the answers.
-//! - What does not answer in time counts with the whole time that was waited for it.
+//! - The watcher sends requests from 127.0.0.1, at a rate that does not depend on the responses.
+//! - A request that gets no response in time counts with the whole time limit.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -22,13 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What was seen during one part of a run.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     pub(super) health: Sample,
-    /// From a start to its known end.
+    /// The time from a start request until the client knows the end of the execution.
     pub(super) others: Sample,
-    /// Of these, how many did not complete.
+    /// How many of these executions did not complete.
     pub(super) failed: usize,
-    /// The most memory at any time, in MB.
+    /// The maximum memory at any time, in MB.
     pub(super) memory_mb: f64,
 }
 
@@ -57,10 +58,10 @@ impl Watch {
         Watch { notes, stop, tasks }
     }
 
-    /// All that was seen since the last time.
-    pub(super) fn take(&self) -> Seen {
+    /// Everything seen since the last call.
+    pub(super) fn take(&self) -> Observed {
         let notes = std::mem::take(&mut *locked(&self.notes));
-        Seen {
+        Observed {
             health: Sample::new(notes.health),
             others: Sample::new(notes.others),
             failed: notes.failed,
@@ -74,7 +75,7 @@ impl Watch {
     }
 }
 
-/// Does this again and again, side by side, at a steady pace.
+/// Repeats this at a steady rate, in parallel.
 async fn steadily<F: Future<Output = ()> + Send + 'static>(
     every: Duration,
     stop: CancellationToken,

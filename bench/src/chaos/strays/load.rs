@@ -1,9 +1,9 @@
-//! What the run is made of: executions that call, wait, loop and have children, answers to their waits, and events that
-//! start more.
+//! The load: executions with calls, waits, loops and children; answers to the waits; and events that start further
+//! executions.
 //!
 //! Invariants
-//! - Whatever is asked of the service is asked again until it is answered: starts by their key, events by their ids,
-//!   answers until somebody was first.
+//! - Every request is repeated until it is answered. Starts are repeated with the same key, events with the same ids,
+//!   and answers until one is accepted.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::chaos::api::{Api, Ask};
+use crate::chaos::api::{Api, StartRequest};
 use crate::chaos::setup::Tenant;
 use crate::receiver::Receiver;
 
 /// The event that starts a workflow.
 pub(super) const ORDERED: &str = "strays.ordered";
-/// What nobody answers for so long has no answer.
+/// How long a request may stay unanswered before the run fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The places of the documents.
+/// The positions of the workflows in `documents`.
 pub(super) const WHOLE: usize = 1;
 pub(super) const OF_EVENTS: usize = 2;
 pub(super) const ENDLESS: usize = 3;
@@ -67,16 +67,16 @@ fn ordered(receiver: &Receiver) -> Value {
     json!({ "kind": "HTTP_REQUEST", "retry": { "max_attempts": 1 }, "with": with })
 }
 
-/// Who asks for everything.
+/// The client of the load.
 #[derive(Clone, Debug)]
-pub(super) struct Load {
+pub(super) struct StraysLoad {
     pub(super) api: Api,
     pub(super) http: reqwest::Client,
     pub(super) key: String,
     pub(super) tenant: Tenant,
 }
 
-impl Load {
+impl StraysLoad {
     /// Binds the event to its workflow.
     pub(super) async fn bind(&self) -> anyhow::Result<()> {
         let definition = self.tenant.definitions[OF_EVENTS].id;
@@ -86,18 +86,18 @@ impl Load {
 
     pub(super) async fn start(&self, document: usize, n: i64) -> Uuid {
         let (workspace, definition) = (self.tenant.id, self.tenant.definitions[document].id);
-        let ask = Ask { workspace, definition, input: json!({ "n": n }), key: format!("strays-{n}") };
-        self.api.start(usize::try_from(n).unwrap_or_default() % self.api.places(), &ask).await
+        let request = StartRequest { workspace, definition, input: json!({ "n": n }), key: format!("strays-{n}") };
+        self.api.start(usize::try_from(n).unwrap_or_default() % self.api.places(), &request).await
     }
 
-    /// Starts so many executions, answers each, and appends as many events; answers with what was accepted.
+    /// Starts this many executions, answers each, and appends as many events. Returns what was accepted.
     pub(super) async fn round(&self, numbers: std::ops::Range<i64>) -> anyhow::Result<Accepted> {
-        let mut asking = JoinSet::new();
+        let mut retrying_client = JoinSet::new();
         for n in numbers {
             let (load, event) = (self.clone(), store::new_id());
-            asking.spawn(async move {
+            retrying_client.spawn(async move {
                 let execution = load.start(WHOLE, n).await;
-                // Some answers come before anybody asks, the others while the run waits for them.
+                // Some answers come before the wait opens, the others while the run waits.
                 tokio::time::sleep(PAUSE * u32::try_from(n % 8).unwrap_or_default()).await;
                 load.answer(execution, n).await?;
                 load.append(event, n).await?;
@@ -105,8 +105,8 @@ impl Load {
             });
         }
         let mut accepted = Accepted::default();
-        while let Some(done) = asking.join_next().await {
-            let (execution, event) = done.context("a client broke off")??;
+        while let Some(done) = retrying_client.join_next().await {
+            let (execution, event) = done.context("a client stopped early")??;
             accepted.executions.push(execution);
             accepted.events.push(event);
         }
@@ -114,21 +114,21 @@ impl Load {
     }
 
     async fn answer(&self, execution: Uuid, n: i64) -> anyhow::Result<()> {
-        let path = format!("workflow/executions/{execution}/answers/ask");
-        self.insist(&path, &json!({ "data": { "n": n } }), n).await
+        let path = format!("workflow/executions/{execution}/waits/ask/answer");
+        self.retry_until_answered(&path, &json!({ "data": { "n": n } }), n).await
     }
 
     async fn append(&self, event: Uuid, n: i64) -> anyhow::Result<()> {
         let one =
             json!({ "id": event, "type": ORDERED, "streamId": event, "streamType": "strays", "data": { "n": n } });
-        self.insist("events", &json!({ "workspaceId": self.tenant.id, "events": [one] }), n).await
+        self.retry_until_answered("events", &json!({ "workspaceId": self.tenant.id, "events": [one] }), n).await
     }
 
-    /// Asks until it is answered; that it was done before is an answer too.
-    async fn insist(&self, path: &str, body: &Value, turn: i64) -> anyhow::Result<()> {
+    /// Repeats a request until it is answered. "Already done" is an answer too.
+    async fn retry_until_answered(&self, path: &str, body: &Value, turn: i64) -> anyhow::Result<()> {
         let (began, mut turn) = (Instant::now(), usize::try_from(turn).unwrap_or_default());
         loop {
-            let last = match self.ask(path, body, turn).await {
+            let last = match self.post(path, body, turn).await {
                 Ok(status) if status.is_success() || status == StatusCode::CONFLICT => return Ok(()),
                 Ok(status) if status.is_client_error() => bail!("{path} was answered {status}"),
                 other => format!("{other:?}"),
@@ -141,17 +141,17 @@ impl Load {
         }
     }
 
-    /// Asks once, and answers with the status.
-    pub(super) async fn ask(&self, path: &str, body: &Value, turn: usize) -> anyhow::Result<StatusCode> {
+    /// Sends one request, and returns its status.
+    pub(super) async fn post(&self, path: &str, body: &Value, turn: usize) -> anyhow::Result<StatusCode> {
         let healthy = self.api.healthy();
-        let place = healthy.get(turn % healthy.len().max(1)).context("no process is there")?;
-        let base = self.api.base(*place).context("no process is there")?;
+        let place = healthy.get(turn % healthy.len().max(1)).context("no process is running")?;
+        let base = self.api.base(*place).context("no process is running")?;
         let request = self.http.post(format!("{base}/api/v1/{path}")).bearer_auth(&self.key).json(body);
         Ok(request.send().await?.status())
     }
 }
 
-/// What the service answered for.
+/// What the service has accepted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Accepted {
     pub(super) executions: Vec<Uuid>,

@@ -1,9 +1,9 @@
-//! Rows that somebody deleted, and runs of an engine that is no longer there.
+//! Deletes rows by hand, and changes the engine of runs to one that is not configured.
 //!
 //! Invariants
-//! - Each is done to an execution that holds a slot and does nothing but wait.
-//! - Nobody helps: the service finds what was deleted by itself. A run of an engine that is not served is terminated by
-//!   whoever wants its slot, as the documents say, until it is.
+//! - Each of these changes affects an execution that holds a slot and waits for an answer.
+//! - The service finds deleted rows by itself. The harness terminates a run whose engine is not served, as the
+//!   documentation recommends, and repeats the request until the run has ended.
 
 use std::time::Instant;
 
@@ -16,11 +16,11 @@ use super::{Run, SLOT_FREE};
 use crate::chaos::ms;
 use crate::report::say;
 
-/// Numbers that no round has.
+/// The first request number that no round uses.
 const FIRST: i64 = 1_000_000;
 
 impl Run {
-    /// Makes strays, and waits until no slot is held by one; answers with how many there were of each sort.
+    /// Creates strays, and waits until none of them holds a slot. Returns how many there were of each sort.
     pub(super) async fn strays(&self) -> anyhow::Result<Vec<(&'static str, usize)>> {
         say("strays: rows are deleted, engines changed");
         let count = self.size.strays;
@@ -29,16 +29,18 @@ impl Run {
         let client = &self.setup.client;
         let delete = "DELETE FROM workflow_execution WHERE id = ANY ($1)";
         ensure!(client.execute(delete, &[&deleted]).await? == u64::try_from(deleted.len())?, "the rows were there");
-        let change =
-            "UPDATE workflow_execution SET engine = 'temporal', engine_where = 'elsewhere', owner = gen_random_uuid(),
-                             owner_epoch = owner_epoch + 1, wake_at = NULL WHERE id = ANY ($1)";
+        let change = "UPDATE workflow_execution
+             SET engine = 'temporal', engine_location = 'elsewhere', owner = gen_random_uuid(),
+                             owner_epoch = owner_epoch + 1 WHERE id = ANY ($1)";
         ensure!(client.execute(change, &[&changed]).await? == u64::try_from(changed.len())?, "the rows were there");
+        client.execute("UPDATE execution_queue SET owner = NULL WHERE id = ANY ($1)", &[&changed]).await?;
         let since = Instant::now();
         while self.setup.slots().await? > 0 && since.elapsed() < SLOT_FREE {
             for (turn, execution) in changed.iter().enumerate() {
                 let path = format!("workflow/executions/{execution}/terminate");
-                // That it is over, or not yet known to be another's, is as good an answer.
-                drop(self.load.ask(&path, &json!({}), turn).await);
+                // Two refusals are valid: the execution has already ended, or the service has not noticed yet that the
+                // run belongs to another engine.
+                drop(self.load.post(&path, &json!({}), turn).await);
             }
             tokio::time::sleep(ms(1_000)).await;
         }
@@ -51,7 +53,7 @@ impl Run {
         for n in (first..).take(count) {
             executions.push(self.load.start(ENDLESS, n).await);
         }
-        let open = "SELECT count(*) FROM workflow_execution_ask WHERE execution_id = ANY ($1) AND status = 'OPEN'";
+        let open = "SELECT count(*) FROM workflow_execution_wait WHERE execution_id = ANY ($1) AND status = 'OPEN'";
         let since = Instant::now();
         loop {
             let waiting: i64 = self.setup.client.query_one(open, &[&executions]).await?.get(0);

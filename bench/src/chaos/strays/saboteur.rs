@@ -4,9 +4,10 @@
 //!     a connection after a cut ──▶ every other one: too many connections
 //!
 //! Invariants
-//! - A statement that is told to have failed never reached the server; one whose reply is lost was carried out by it.
-//! - What keeps a lease is carried: a process that loses it drops its runs, as it must.
-//! - A connection with replies outstanding is left alone: an answer of the saboteur's would be taken for another's.
+//! - A statement that is reported as failed never reached the server. A statement whose reply is lost was carried out.
+//! - Statements that renew a lease never fail, because a process that loses its lease must drop its runs.
+//! - A connection with outstanding replies gets no fault, because the client would take the saboteur's error for the
+//!   reply to an earlier statement.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -23,20 +24,20 @@ use tokio::sync::mpsc;
 
 use super::wire::{self, Group, Message, Statements};
 
-/// What is never sabotaged: heartbeats, and a listener's only statement.
+/// Texts of statements that never fail: heartbeats, and LISTEN.
 const SPARED: [&str; 4] = ["heartbeat(", "LISTEN", "INTO forebay.process", "UPDATE forebay.process"];
 
 const LOCK_TIMEOUT: &str = "55P03";
-/// A check that the data does not pass.
+/// The SQLSTATE of a violated CHECK.
 const REFUSED: &str = "23514";
 /// How often a mutated statement fails in a round.
 const MOST_HITS: usize = 10;
 
-/// The ways in which something fails.
+/// The classes of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
     LockTimeout,
-    /// Carried out, and nobody hears of it.
+    /// Carried out, but its reply is lost.
     LostReply,
     /// Cut before it was carried out.
     LostRequest,
@@ -45,7 +46,7 @@ pub(super) enum Class {
 
 impl Class {
     pub(super) const ALL: [Class; 4] = [Class::LockTimeout, Class::LostReply, Class::LostRequest, Class::FullSlots];
-    /// What befalls a statement, in this order.
+    /// The faults for a statement, in this order.
     const OF_STATEMENTS: [Class; 3] = [Class::LockTimeout, Class::LostReply, Class::LostRequest];
 
     pub(super) fn name(self) -> &'static str {
@@ -69,19 +70,20 @@ struct Shared {
     listener: Mutex<Option<TcpListener>>,
     port: u16,
     armed: AtomicBool,
-    /// The statement whose lock timeouts are told as refusals of the data, each time: what a mutant takes them for.
+    /// The statement whose lock timeouts are reported as CHECK violations, each time. This is what the mutant does.
     mutated: Option<&'static str>,
     /// How often each statement was sabotaged in this round.
     hits: Mutex<HashMap<String, usize>>,
     injected: Mutex<BTreeMap<Class, usize>>,
     /// Every statement that was sabotaged at all.
     statements: Mutex<BTreeMap<String, usize>>,
-    /// Connections that were cut, and not answered for.
+    /// Connections that were cut and are not yet matched by a "too many connections".
     cuts: AtomicUsize,
 }
 
 impl Saboteur {
-    /// Listens; serves once it knows the server. `mutated`: the statement of which trouble is told as an answer.
+    /// Listens. Starts to serve once it knows the server. `mutated` is the statement whose errors are reported as
+    /// answers.
     pub(super) async fn new(mutated: Option<&'static str>) -> anyhow::Result<Saboteur> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen in front of the database")?;
         let port = listener.local_addr()?.port();
@@ -107,7 +109,7 @@ impl Saboteur {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (saboteur, socket) = (saboteur.clone(), socket.clone());
-                // Whatever goes wrong ends this connection, which is what the service is to stand.
+                // Any error ends this connection, which the service must tolerate.
                 tokio::spawn(async move { drop(saboteur.carry(client, socket).await) });
             }
         });
@@ -119,7 +121,7 @@ impl Saboteur {
         format!("postgresql://forebay@127.0.0.1:{}/forebay?sslmode=disable", self.shared.port)
     }
 
-    /// From now on each statement is sabotaged again.
+    /// Begins a round: from now on each statement fails again, once with each fault.
     pub(super) fn arm(&self) {
         lock(&self.shared.hits).clear();
         self.shared.armed.store(true, Ordering::SeqCst);
@@ -129,7 +131,7 @@ impl Saboteur {
         self.shared.armed.store(false, Ordering::SeqCst);
     }
 
-    /// How often each class befell something.
+    /// How often each class was injected.
     pub(super) fn injected(&self) -> BTreeMap<Class, usize> {
         lock(&self.shared.injected).clone()
     }
@@ -143,7 +145,7 @@ impl Saboteur {
         *lock(&self.shared.injected).entry(class).or_default() += 1;
     }
 
-    /// What is to befall this statement now, if anything.
+    /// The next fault for this statement in this round. None if it has failed with every fault.
     fn next(&self, sql: &str) -> Option<Class> {
         if !self.shared.armed.load(Ordering::SeqCst) || SPARED.iter().any(|spared| sql.contains(spared)) {
             return None;
@@ -163,7 +165,7 @@ impl Saboteur {
         self.shared.mutated.is_some_and(|mutated| sql.contains(mutated))
     }
 
-    /// Is a new connection to find no slot? Every other one after a cut does not.
+    /// True if a new connection is refused. After each cut, every other one is.
     fn is_full(&self) -> bool {
         let owed = |cuts: usize| cuts.checked_sub(1);
         let order = Ordering::SeqCst;
@@ -183,11 +185,11 @@ impl Saboteur {
         let (mut from_client, mut to_client) = client.into_split();
         let (mut from_server, mut to_server) = server.into_split();
         to_server.write_all(&first).await?;
-        // Until the first ReadyForQuery both sides speak as they like.
+        // Until the first ReadyForQuery (start-up and authentication), bytes are forwarded unchanged.
         let outstanding = Arc::new(AtomicUsize::new(1));
-        let (orders, mut told) = mpsc::unbounded_channel();
+        let (orders, mut received) = mpsc::unbounded_channel();
         let answering = Answering { outstanding: Arc::clone(&outstanding) };
-        let answers = tokio::spawn(async move { answering.run(&mut from_server, &mut to_client, &mut told).await });
+        let answers = tokio::spawn(async move { answering.run(&mut from_server, &mut to_client, &mut received).await });
         let (mut statements, mut group) = (Statements::default(), Group::default());
         while let Some(message) = Message::read(&mut from_client).await? {
             if !statements.gather(&mut group, message) {
@@ -230,11 +232,11 @@ impl Saboteur {
     }
 }
 
-/// What the answering half is told.
+/// Instructions for the task that forwards answers.
 enum Order {
-    /// To say this in the server's place.
+    /// Send this instead of the server's answer.
     Say(Vec<u8>),
-    /// To withhold the server's next answer, and to end when it is whole.
+    /// Withhold the server's next answer, and end after it.
     Withhold,
 }
 
@@ -258,7 +260,7 @@ impl Answering {
                 }
             }
             drop(read);
-            // What was read is still to be carried.
+            // Bytes that were already read must still be forwarded.
             std::future::pending::<()>().await;
         };
         let answering = async {

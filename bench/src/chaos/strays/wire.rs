@@ -1,15 +1,15 @@
-//! As much of PostgreSQL's protocol as a saboteur needs: where messages end, which statement is asked for, what an
-//! error looks like.
+//! The part of PostgreSQL's protocol that a saboteur needs: where messages end, which statement is executed, the form
+//! of an error.
 //!
 //! Invariants
-//! - Nothing is guessed: a stream that cannot be read ends its connection, which the service must stand too.
+//! - If the stream cannot be parsed, the connection ends, which the service must tolerate too.
 
 use std::collections::HashMap;
 
 use anyhow::{Context, bail};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The longest message that is carried.
+/// The maximum length of a message.
 const MOST_BYTES: usize = 256 << 20;
 
 /// One message of either side: its type, and all of its bytes.
@@ -19,13 +19,13 @@ pub(super) struct Message {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a client wants to have answered at once: everything up to a Sync, or a simple query.
+/// A group of messages that the server answers together: everything up to a Sync, or a simple query.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) bytes: Vec<u8>,
     /// The text of the statement that it executes, if it executes one.
     pub(super) executes: Option<String>,
-    /// The server answers it with ReadyForQuery.
+    /// True if the server answers it with ReadyForQuery.
     pub(super) answered: bool,
 }
 
@@ -76,7 +76,7 @@ async fn read_more(from: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>, leng
 }
 
 impl Statements {
-    /// Takes the next message of a client into a group; true if the group is whole.
+    /// Adds the next message of a client to a group. True if the group is complete.
     pub(super) fn gather(&mut self, group: &mut Group, message: Message) -> bool {
         match message.tag {
             b'P' => {
@@ -96,7 +96,7 @@ impl Statements {
     }
 }
 
-/// An error as the server tells it; `fatal`: it ends the connection.
+/// An error message of the server. With `fatal` it ends the connection.
 pub(super) fn error(code: &str, message: &str, fatal: bool) -> Vec<u8> {
     let severity = if fatal { "FATAL" } else { "ERROR" };
     let mut body = Vec::new();

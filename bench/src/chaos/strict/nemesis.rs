@@ -1,10 +1,10 @@
-//! What is done to processes: kills, and pauses.
+//! The faults for processes: kills and pauses.
 //!
 //! Invariants
-//! - Enough processes stay untouched that the rest can be told dead and taken over.
-//! - Some pauses are as long as the seed says, up to twice the lease. The others, every third strike and
-//!   the first among them, hit the busiest process and last until somebody has taken over and repeats
-//!   what was in flight; then its last records, sent before the pause, arrive, and it wakes.
+//! - Enough processes are neither killed nor paused, so that they can declare the others dead and take over their runs.
+//! - Some pauses have a random length of up to twice the lease. Every third strike, beginning with the first, pauses
+//!   the process with the most runs. This pause lasts until another process has taken over and repeats the calls in
+//!   flight. Then the delayed records of the paused process arrive, and it is resumed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use super::super::{Leases, ms};
 use crate::receiver::Receiver;
 use crate::service::Fleet;
 
-/// For how long before a pause the records of the process are kept back.
+/// How long before a pause the records of the process are delayed.
 const KEPT_BACK: Duration = Duration::from_millis(250);
-/// Who runs what.
+/// The name of the process, the execution and the owner of every run.
 const HELD: &str = "SELECT p.name, e.id, e.owner FROM execution_queue q JOIN workflow_execution e ON e.id = q.id
                       JOIN chaos_process p ON p.id = e.owner WHERE q.stage = 5 ORDER BY p.name";
 
@@ -29,7 +29,7 @@ pub(super) struct Faults {
     pub(super) fleet: Arc<Fleet>,
     pub(super) receiver: Receiver,
     pub(super) leases: Leases,
-    /// Counts those who woke after their runs had been taken over.
+    /// Counts processes that woke after others had taken over their runs.
     pub(super) zombies: Arc<AtomicUsize>,
 }
 
@@ -60,7 +60,7 @@ impl Faults {
         });
     }
 
-    /// Pauses the process that holds the most runs, or this one if none holds any.
+    /// Pauses the process that holds the most runs, or the process at `place` if no process holds a run.
     async fn pause_the_busiest(&self, nemesis: &mut Nemesis, place: usize) -> anyhow::Result<()> {
         let pause = nemesis.pause(&self.fleet, 2 * ms(self.leases.runs), 200);
         let holders: Vec<String> = pause.held(HELD).await?.into_iter().map(|(name, ..)| name).collect();
@@ -73,7 +73,7 @@ impl Faults {
     }
 }
 
-/// A process that is to wake when another has taken its runs over.
+/// A paused process that is resumed when another process has taken over its runs.
 struct Zombie {
     pause: Pause,
     receiver: Receiver,
@@ -86,7 +86,7 @@ impl Zombie {
     async fn make(self) -> anyhow::Result<()> {
         let Pause { client, fleet, .. } = &self.pause;
         let late = "INSERT INTO chaos_late (name) VALUES ($1) ON CONFLICT DO NOTHING";
-        client.execute(late, &[&self.name]).await.context("keep records back")?;
+        client.execute(late, &[&self.name]).await.context("delay the records of the paused process")?;
         tokio::time::sleep(KEPT_BACK).await;
         let paused = fleet.pause(self.place).filter(|name| *name == self.name);
         let held = self.pause.held(HELD).await?.into_iter();
@@ -96,7 +96,10 @@ impl Zombie {
         if paused.is_some() && self.pause.until(repeated).await? {
             self.made.fetch_add(1, Ordering::Relaxed);
         }
-        client.execute("DELETE FROM chaos_late WHERE name = $1", &[&self.name]).await.context("let records go")?;
+        client
+            .execute("DELETE FROM chaos_late WHERE name = $1", &[&self.name])
+            .await
+            .context("end the delay of records")?;
         fleet.resume(self.place, &self.name);
         Ok(())
     }

@@ -1,8 +1,10 @@
-//! The second act: the server is killed and started again on its file, then away for long, under load.
+//! The second act, under load: the server is killed and restarted with its database file, and then is unavailable for a
+//! long time.
 //!
 //! Invariants
-//! - Each dispatcher says that the engine is away for as long as it is, and finds it again by itself.
-//! - Nobody helps: no process of ours is restarted.
+//! - Each dispatcher reports that the engine is unavailable, and uses the engine again without a restart when it is
+//!   back.
+//! - No process of the service is restarted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,69 +13,69 @@ use anyhow::Context;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::server::Server;
+use super::server::TemporalServer;
 use super::{Act, DISPATCHERS, Size, Stand};
-use crate::chaos::outage::told::{Told, Watch};
-use crate::chaos::outage::{recovery, tenths};
-use crate::chaos::{Request, ms};
+use crate::chaos::outage::readiness::{OutageReports, ReadinessWatch};
+use crate::chaos::outage::{longest_recovery, round_to_tenths};
+use crate::chaos::{ChaosOptions, ms};
 use crate::random::Random;
 use crate::report::say;
 use crate::service::now_us;
 
-/// After an outage something must end within so long.
+/// After an outage an execution must end within this time.
 const RECOVERY: Duration = Duration::from_secs(30);
 /// The load before the long outage, and after it.
 const AROUND: Duration = Duration::from_secs(3);
 
-pub(super) async fn act(request: &Request, size: Size) -> anyhow::Result<Act> {
+pub(super) async fn act(options: &ChaosOptions, size: Size) -> anyhow::Result<Act> {
     say(format!("away: the server is killed {} times, then away for {} s", size.restarts, size.away.as_secs()));
-    let server = Server::start().await?;
+    let server = TemporalServer::start().await?;
     let port = server.port;
-    let stand = Stand::start(request, size, server, port).await?;
-    let (watch, stop_watching) = (Watch::default(), CancellationToken::new());
+    let stand = Stand::start(options, size, server, port).await?;
+    let (watch, stop_watching) = (ReadinessWatch::default(), CancellationToken::new());
     let watching = tokio::spawn(watch.clone().run(Arc::clone(&stand.setup.fleet), stop_watching.clone()));
     let outages = stand.setup.while_all_live(trouble(&stand)).await?;
     let tally = stand.tally().await?;
-    let told = until_well(&watch, outages.away).await;
+    let reports = until_well(&watch, outages.away).await;
     stop_watching.cancel();
-    watching.await.context("watching broke off")?;
-    let recovered_s = recovery(&stand.setup.client, &outages.ends).await?;
+    watching.await.context("watching stopped early")?;
+    let recovered_s = longest_recovery(&stand.setup.client, &outages.ends).await?;
     let broken = tally.broken(
         "away",
         &[
-            ("readiness", told.by < DISPATCHERS || told.taken_back > 0),
-            ("well_again", told.well < DISPATCHERS || told.well_after_s > RECOVERY.as_secs_f64()),
+            ("readiness", reports.by < DISPATCHERS || reports.taken_back > 0),
+            ("well_again", reports.well < DISPATCHERS || reports.well_after_s > RECOVERY.as_secs_f64()),
             ("recovery", recovered_s > RECOVERY.as_secs_f64()),
-            // Something was really waiting for it.
+            // Items really waited for the server.
             ("never_away", outages.waited == 0),
         ],
     );
     let figures = json!({
         "outages": outages.ends.len(),
-        "away_s": tenths(size.away.as_secs_f64()),
+        "away_s": round_to_tenths(size.away.as_secs_f64()),
         "waiting_at_return": outages.waited,
-        "told_by": told.by,
-        "told_after_s": tenths(told.after_s),
-        "told_otherwise": told.taken_back,
-        "well_after_s": tenths(told.well_after_s),
-        "recovery_max_s": tenths(recovered_s),
+        "reported_by": reports.by,
+        "reported_after_s": round_to_tenths(reports.after_s),
+        "reported_otherwise": reports.taken_back,
+        "well_after_s": round_to_tenths(reports.well_after_s),
+        "recovery_max_s": round_to_tenths(recovered_s),
     });
-    let act = Act { tally, told: figures, broken };
-    stand.stop(request, &act, None).await?;
+    let act = Act { tally, figures, broken };
+    stand.stop(options, &act, None).await?;
     Ok(act)
 }
 
-/// The outages, which are over.
+/// The times of the outages, all of which have ended.
 struct Outages {
     /// When each ended, in µs.
     ends: Vec<i64>,
     /// The long one, from when to when.
     away: (i64, i64),
-    /// What waited when the server came back from it.
+    /// How many items waited when the server came back.
     waited: usize,
 }
 
-/// The load, and beside it a server that dies and comes back, at once and after long.
+/// Runs the load. Meanwhile the server is killed and restarted, at first immediately, at last after a long time.
 async fn trouble(stand: &Stand) -> anyhow::Result<Outages> {
     let (stop, size) = (CancellationToken::new(), stand.size);
     let mut random = Random::new(stand.seed);
@@ -101,14 +103,14 @@ async fn trouble(stand: &Stand) -> anyhow::Result<Outages> {
     Ok(Outages { ends, away: (from, to), waited })
 }
 
-/// What readiness told of the long outage, once everybody said that all is well, or should have. Whatever the reason:
-/// a connection breaks off in many words.
-async fn until_well(watch: &Watch, away: (i64, i64)) -> Told {
+/// Returns what readiness reported about the long outage. Waits until every process reports that the engine is
+/// available, or until a time limit. Any reason counts, because a broken connection has many descriptions.
+async fn until_well(watch: &ReadinessWatch, away: (i64, i64)) -> OutageReports {
     let began = Instant::now();
     loop {
-        let told = watch.told(DISPATCHERS, away, "");
-        if told.well == DISPATCHERS || began.elapsed() > RECOVERY {
-            return told;
+        let reports = watch.reports(DISPATCHERS, away, "");
+        if reports.well == DISPATCHERS || began.elapsed() > RECOVERY {
+            return reports;
         }
         tokio::time::sleep(ms(100)).await;
     }

@@ -1,12 +1,12 @@
-//! A proxy before Temporal that takes a start to the server and keeps its answer to itself.
+//! A proxy in front of Temporal that forwards a start to the server and withholds its answer.
 //!
 //! Invariants
-//! - A start whose answer is withheld was carried out: it is drawn only when the server has answered.
-//! - All else passes as it came, both ways.
-//! - Every start whose answer did not go back is counted, also those that a broken connection took along.
+//! - A start whose answer is withheld was carried out, because the proxy decides after the server has answered.
+//! - Everything else passes unchanged, both ways.
+//! - Every start whose answer was not delivered is counted, including those lost with a broken connection.
 //!
-//! It can also be the mutant that lets starts be duplicates: what it appends to a request stands for what the
-//! service said.
+//! The proxy can also act as the mutant that allows duplicate starts: the fields that it appends to a request override
+//! those of the service.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use crate::chaos::ms;
 use crate::random::Random;
 
 const START: &str = "/temporal.api.workflowservice.v1.WorkflowService/StartWorkflowExecution";
-/// So many of a hundred answers are withheld.
+/// How many of a hundred answers are withheld.
 const WITHHELD: usize = 30;
-/// One in so many of these takes its connection along; the others are reset alone.
+/// For one in this many withheld answers, the proxy breaks the connection. For the others it only resets the stream.
 const BREAKS: u64 = 10;
 
-/// An answer is missed after so long, at most, in ms: the workflow may have ended by then.
+/// How long a withheld answer is delayed at most, in ms. The workflow may have ended by then.
 const MISSED: u64 = 500;
 
 type Body = Either<Incoming, Full<Bytes>>;
@@ -48,14 +48,14 @@ pub(super) struct Proxy {
 struct Shared {
     server: u16,
     random: Mutex<Random>,
-    /// Starts that were taken to the server.
+    /// Starts that were forwarded to the server.
     starts: AtomicUsize,
     answered: AtomicUsize,
     /// The mutant.
     duplicates: bool,
 }
 
-/// What becomes of an answer: withheld, it is missed only after a while.
+/// What happens to an answer. The client notices a withheld answer only after a delay.
 enum Fate {
     Passed,
     Reset(Duration),
@@ -83,7 +83,7 @@ impl Proxy {
         self.shared.starts.load(Ordering::Relaxed)
     }
 
-    /// Starts whose answer did not go back.
+    /// Starts whose answer was not delivered.
     pub(super) fn cuts(&self) -> usize {
         self.starts().saturating_sub(self.shared.answered.load(Ordering::Relaxed))
     }
@@ -100,14 +100,14 @@ impl Shared {
     }
 }
 
-/// One connection, with one of its own to the server, until either ends or it is broken.
+/// One connection with its own connection to the server, until either ends or it is broken.
 async fn carry(client: TcpStream, shared: Arc<Shared>) -> anyhow::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", shared.server)).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (sender, connection) =
         hyper::client::conn::http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(server)).await?;
-    let asking = tokio::spawn(connection);
+    let retrying_client = tokio::spawn(connection);
     let broken = CancellationToken::new();
     let breaks = broken.clone();
     let service = service_fn(move |request| answer(Arc::clone(&shared), sender.clone(), breaks.clone(), request));
@@ -117,7 +117,7 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) -> anyhow::Result<()> {
         _ended = serving => {}
         () = broken.cancelled() => {}
     }
-    asking.abort();
+    retrying_client.abort();
     Ok(())
 }
 
@@ -157,8 +157,8 @@ async fn answer(
     }
 }
 
-/// The same start with a request id of its own, and with leave to run again what has closed. Of a field that comes
-/// twice the last counts.
+/// The same start with another request id, and with permission to run again after it closed. If a field occurs twice,
+/// the last one counts.
 fn allowing_duplicates(message: &[u8]) -> Bytes {
     let (request_id, reuse_policy, allow_duplicate) = (10 << 3 | 2, 11 << 3, 1);
     let id = store::new_id().to_string();

@@ -1,9 +1,9 @@
-//! A real Temporal with a database file, to be killed and started again on it.
+//! A real Temporal server with a database file, which the run can kill and restart.
 //!
 //! Invariants
-//! - It comes back at the same address with all that it knew: its file is the one thing that is kept.
-//! - What ran is asked of it, not of us: the runs under an execution's id are counted there.
-//! - It does not outlive this process.
+//! - A restarted server has the same address and the same state, because its file is kept.
+//! - The runs of an execution's id are counted in Temporal, not in the service.
+//! - The server stops when this process ends.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::chaos::ms;
 use crate::report::say;
-use crate::service::tied;
+use crate::service::command_tied_to_parent;
 
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,39 +30,39 @@ const LISTED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The server, running or not. Its directory is removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct TemporalServer {
     program: OsString,
     directory: PathBuf,
     pub(super) port: u16,
     child: Mutex<Option<Child>>,
 }
 
-/// What Temporal ran under executions' ids.
+/// The runs that Temporal has under the ids of executions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Runs {
     /// Executions with more than one run.
     pub(super) doubled: usize,
-    /// Executions without any.
+    /// Executions without a run.
     pub(super) missing: usize,
     /// Runs that are still open.
     pub(super) open: usize,
 }
 
-impl Server {
-    pub(super) async fn start() -> anyhow::Result<Server> {
+impl TemporalServer {
+    pub(super) async fn start() -> anyhow::Result<TemporalServer> {
         let directory = std::env::temp_dir().join(format!("forebay-chaos-temporal-{}", store::new_id().simple()));
         std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?.port();
         let program = std::env::var_os("FOREBAY_TEMPORAL_BIN").unwrap_or_else(|| "temporal".into());
-        let server = Server { program, directory, port, child: Mutex::default() };
+        let server = TemporalServer { program, directory, port, child: Mutex::default() };
         server.run().await?;
         Ok(server)
     }
 
-    /// Starts it where it is not running, and waits until it takes connections.
+    /// Starts it if it is not running, and waits until it accepts connections.
     pub(super) async fn run(&self) -> anyhow::Result<()> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.directory.join("log"))?;
-        let mut command = tied(self.program.as_ref());
+        let mut command = command_tied_to_parent(self.program.as_ref());
         command.args(["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"]);
         command.args(["--port", &self.port.to_string()]).arg("--db-filename").arg(self.directory.join("temporal.db"));
         for attribute in ["ForebayWorkspace", "ForebayDefinition", "ForebayQueueItem"] {
@@ -72,8 +72,8 @@ impl Server {
         let mut child = command.spawn().context("run temporal, which ./dev/chaos installs")?;
         let began = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
-            if let Some(status) = child.try_wait().context("look after Temporal")? {
-                bail!("Temporal ended at once ({status}): {}", self.log());
+            if let Some(status) = child.try_wait().context("check whether Temporal runs")? {
+                bail!("Temporal exited immediately ({status}): {}", self.log());
             }
             ensure!(began.elapsed() < PATIENCE, "Temporal does not answer: {}", self.log());
             tokio::time::sleep(ms(50)).await;
@@ -82,13 +82,14 @@ impl Server {
         Ok(())
     }
 
-    /// Kills it, as a power cut would, and answers when it is gone.
+    /// Kills it, like a power failure, and waits until it has ended.
     pub(super) async fn kill(&self) -> anyhow::Result<()> {
         let mut child = self.child().take().context("Temporal is not running")?;
         child.kill().await.context("kill Temporal")
     }
 
-    /// What it ran under these executions' ids, once its list is as long as it must be, or should be.
+    /// Counts the runs under these executions' ids. Waits until Temporal's list has a run for each execution and none
+    /// is open, or until a time limit.
     pub(super) async fn runs(&self, executions: &[Uuid]) -> anyhow::Result<Runs> {
         let began = Instant::now();
         loop {
@@ -105,7 +106,7 @@ impl Server {
         command.args(["workflow", "list", "--address", &format!("127.0.0.1:{}", self.port)]);
         command.args(["--limit", "1000000", "--page-size", "1000", "-o", "jsonl"]);
         let listed = command.stdin(Stdio::null()).output().await.context("list the workflows")?;
-        ensure!(listed.status.success(), "Temporal lists nothing: {}", String::from_utf8_lossy(&listed.stderr));
+        ensure!(listed.status.success(), "temporal workflow list failed: {}", String::from_utf8_lossy(&listed.stderr));
         String::from_utf8(listed.stdout).context("read the list of workflows")
     }
 
@@ -118,16 +119,16 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TemporalServer {
     fn drop(&mut self) {
-        // The child is killed with it; what is left of its files is in the way of nobody.
+        // The child is killed with it. Files that are left over do no harm.
         self.child().take();
         let _left = std::fs::remove_dir_all(&self.directory);
     }
 }
 
 impl Runs {
-    /// Reads a list of one run a line.
+    /// Parses a list with one run per line.
     fn of(list: &str, executions: &[Uuid]) -> anyhow::Result<Runs> {
         let (mut times, mut open) = (HashMap::<String, usize>::new(), 0);
         for line in list.lines().filter(|line| !line.trim().is_empty()) {

@@ -1,8 +1,8 @@
-//! Requests at an even pace, to whatever processes are there, each timed from when it was due.
+//! Sends requests at a steady rate, to all available processes. Each request's time is measured from when it was due.
 //!
 //! Invariants
-//! - None is repeated: one that fails has failed.
-//! - A process is asked nothing more before it is told to stop, as a load balancer would have it.
+//! - No request is repeated, so every failure counts.
+//! - A process that will be stopped gets no more requests, as behind a load balancer.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -19,28 +19,28 @@ use crate::measure::stats::Sample;
 use crate::random::Random;
 use crate::service::Fleet;
 
-/// One request every so often.
+/// The interval between requests.
 const EVERY: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For how long requests to a process that is taken out may still be under way.
+/// How long requests to a removed process may still be in progress.
 const UNDER_WAY: Duration = Duration::from_secs(1);
-/// The most failures that are told of word for word.
-const TOLD: usize = 5;
+/// How many failures are printed in full.
+const MAX_PRINTED: usize = 5;
 
-pub(super) struct Load {
+pub(super) struct UpgradeLoad {
     http: reqwest::Client,
     key: String,
     tenants: Arc<[Tenant]>,
     bases: Mutex<Vec<String>>,
-    seen: Mutex<Seen>,
+    seen: Mutex<LoadResults>,
     random: Mutex<Random>,
-    /// Lives as long as it is asked.
+    /// Keeps a fleet alive while it gets requests.
     kept: Mutex<Option<Arc<Fleet>>>,
 }
 
-/// What came of the requests.
+/// The results of the requests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct LoadResults {
     /// When each was due, and how long it took in ms.
     times: Vec<(Instant, f64)>,
     pub(super) accepted: Vec<Uuid>,
@@ -48,7 +48,7 @@ pub(super) struct Seen {
     pub(super) failures: Vec<String>,
 }
 
-impl Seen {
+impl LoadResults {
     pub(super) fn requests(&self) -> usize {
         self.times.len()
     }
@@ -58,11 +58,11 @@ impl Seen {
     }
 }
 
-impl Load {
-    pub(super) fn new(setup: &Setup, tenants: Arc<[Tenant]>, seed: u64) -> anyhow::Result<Load> {
+impl UpgradeLoad {
+    pub(super) fn new(setup: &Setup, tenants: Arc<[Tenant]>, seed: u64) -> anyhow::Result<UpgradeLoad> {
         let http = reqwest::Client::builder().timeout(PATIENCE).build().context("build an HTTP client")?;
         let bases = (0..setup.fleet.len()).filter_map(|place| setup.fleet.base(place)).collect();
-        Ok(Load {
+        Ok(UpgradeLoad {
             http,
             key: setup.spec.root_key.clone(),
             tenants,
@@ -73,12 +73,12 @@ impl Load {
         })
     }
 
-    /// The processes of a fleet are asked too.
+    /// Sends requests to the processes of a fleet too.
     pub(super) fn add(&self, fleet: &Fleet) {
         self.bases.lock().extend((0..fleet.len()).filter_map(|place| fleet.base(place)));
     }
 
-    /// A process is asked nothing more; answers when nothing is under way to it.
+    /// Sends no more requests to a process. Returns when none is in progress.
     pub(super) async fn remove(&self, fleet: &Fleet, place: usize) {
         let base = fleet.base(place);
         self.bases.lock().retain(|other| Some(other) != base.as_ref());
@@ -90,11 +90,11 @@ impl Load {
         *self.kept.lock() = Some(fleet);
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> LoadResults {
         self.seen.lock().clone()
     }
 
-    pub(super) async fn run(self: Arc<Load>, stop: CancellationToken) {
+    pub(super) async fn run(self: Arc<UpgradeLoad>, stop: CancellationToken) {
         let tasks = TaskTracker::new();
         let mut due = tokio::time::interval(EVERY);
         while !stop.is_cancelled() {
@@ -105,7 +105,7 @@ impl Load {
         tasks.wait().await;
     }
 
-    async fn ask(self: Arc<Load>, at: Instant) {
+    async fn ask(self: Arc<UpgradeLoad>, at: Instant) {
         let (base, pick, known) = {
             let (mut random, bases, seen) = (self.random.lock(), self.bases.lock(), self.seen.lock());
             let base = bases[random.below(bases.len())].clone();
@@ -125,7 +125,7 @@ impl Load {
             Ok(None) => {}
             Err(error) => {
                 seen.failed += 1;
-                if seen.failures.len() < TOLD {
+                if seen.failures.len() < MAX_PRINTED {
                     seen.failures.push(format!("{error:#}"));
                 }
             }

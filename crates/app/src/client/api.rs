@@ -1,11 +1,11 @@
-//! Requests to a server, and what can become of them.
+//! Requests to a server, and the errors of requests.
 //!
 //! Invariants
-//! - An answer keeps the text it was read from, so that scripts get exactly what the server said.
-//! - Only what may be repeated is: reads, and writes that carry an idempotency key.
-//! - Time and size of every answer are bounded; no redirect is followed, so no key goes astray.
+//! - An answer keeps its text, so that scripts get exactly what the server sent.
+//! - Only reads, and writes with an idempotency key, are sent again after an error.
+//! - Every answer has a timeout and a maximum size. Redirects are not followed, so the key goes to no other server.
 //!
-//! Not here: which requests to make (the commands), how errors are told (`exit::report`).
+//! Not here: which requests to make (the commands), how errors are reported (`exit::report`).
 
 mod live;
 
@@ -21,23 +21,23 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use server::wire::ProblemBody;
 
-use super::connection::Secret;
+use super::connection::ApiKey;
 use crate::exit::Exit;
 use crate::output::hint;
-pub(crate) use live::{Live, Waited};
+pub(crate) use live::{EventStream, Wake};
 
-/// Longer than any wait a request asks for.
+/// The timeout of a request. It is longer than any wait that a request asks the server for.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 const TRIES: u32 = 3;
-/// The code of an answer that no Forebay server gives.
-pub(crate) const STRANGE: &str = "unexpected_answer";
+/// The error code for an answer that did not come from a Forebay server.
+pub(crate) const UNEXPECTED_ANSWER: &str = "unexpected_answer";
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) type Query<'a> = &'a [(&'a str, &'a str)];
 
-/// A server and the right to ask it.
+/// A client for one server, with its key.
 #[derive(Debug)]
 pub(crate) struct Api {
     http: Client,
@@ -45,32 +45,32 @@ pub(crate) struct Api {
     has_key: bool,
 }
 
-/// What a server said, as a value and as it came.
+/// An answer of the server, as a value and as text.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer<T> {
     pub(crate) value: T,
     pub(crate) body: String,
 }
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// Nothing listens there, or the way is closed.
+    /// The server could not be reached.
     Unreachable { server: String, cause: Option<String> },
-    /// It was reached, but the answer did not come or not whole.
-    Lost { server: String, cause: String },
-    /// It said no.
+    /// The server was reached, but no complete answer came.
+    NoAnswer { server: String, cause: String },
+    /// The server refused the request.
     Refused { status: u16, code: String, detail: String, problems: Vec<Problem>, has_key: bool },
-    /// It said something that a Forebay server does not say.
-    Strange { server: String, cause: String },
+    /// The answer does not have the form of a Forebay server's answer.
+    Unexpected { server: String, cause: String },
 }
 
 impl Api {
-    pub(crate) fn new(server: &str, key: Option<Secret>) -> anyhow::Result<Api> {
+    pub(crate) fn new(server: &str, key: Option<ApiKey>) -> anyhow::Result<Api> {
         let mut headers = HeaderMap::new();
         if let Some(key) = &key {
             let value = HeaderValue::from_str(&format!("Bearer {}", key.expose()));
-            let mut value = value.ok().context("the key holds characters that no key has")?;
+            let mut value = value.ok().context("the key has invalid characters")?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
@@ -80,19 +80,19 @@ impl Api {
             .timeout(TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none());
-        if is_here(server) {
+        if is_local(server) {
             http = http.no_proxy();
         }
         let http = http.build().context("prepare requests")?;
         Ok(Api { http, server: server.to_owned(), has_key: key.is_some() })
     }
 
-    /// Where it is.
+    /// The server's address.
     pub(crate) fn server(&self) -> &str {
         &self.server
     }
 
-    /// Reads; paths are below `/api/v1/`.
+    /// Sends a GET request. Paths are relative to `/api/v1/`, here and in the other methods.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str, query: Query<'_>) -> Result<Answer<T>, Error> {
         self.repeat(async || self.send(Method::GET, path, query, None::<&()>, None).await).await
     }
@@ -105,7 +105,7 @@ impl Api {
         self.send(Method::POST, path, &[], Some(body), None).await
     }
 
-    /// Writes once, however often it has to be sent.
+    /// Sends a POST request with an idempotency key. It is repeated after a temporary error and takes effect once.
     pub(crate) async fn post_once<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -115,13 +115,13 @@ impl Api {
         self.repeat(async || self.send(Method::POST, path, &[], Some(body), Some(idempotency_key)).await).await
     }
 
-    /// Deletes; the answer is empty.
+    /// Sends a DELETE request, whose answer is empty.
     pub(crate) async fn delete(&self, path: &str) -> Result<(), Error> {
         self.exchange(Method::DELETE, path, &[], None::<&()>, None).await.map(drop)
     }
 
-    /// Asks for something that is answered without a word.
-    pub(crate) async fn order(&self, path: &str) -> Result<(), Error> {
+    /// Sends a POST request without a body, whose answer is empty.
+    pub(crate) async fn post_empty(&self, path: &str) -> Result<(), Error> {
         self.exchange(Method::POST, path, &[], None::<&()>, None).await.map(drop)
     }
 
@@ -141,7 +141,7 @@ impl Api {
         let mut pause = FIRST_PAUSE;
         for _ in 1..TRIES {
             match request().await {
-                Err(error) if error.is_passing() && !matches!(error, Error::Unreachable { .. }) => {
+                Err(error) if error.is_transient() && !matches!(error, Error::Unreachable { .. }) => {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
@@ -162,7 +162,7 @@ impl Api {
         let body = self.exchange(method, path, query, body, idempotency_key).await?;
         match serde_json::from_str(&body) {
             Ok(value) => Ok(Answer { value, body }),
-            Err(error) => Err(self.strange(&format!("{path}: {error}"))),
+            Err(error) => Err(self.unexpected(&format!("{path}: {error}"))),
         }
     }
 
@@ -194,11 +194,11 @@ impl Api {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.failed(&error))? {
             if body.len() + chunk.len() > MAX_ANSWER_BYTES {
-                return Err(self.strange(&format!("the answer is larger than {MAX_ANSWER_BYTES} bytes")));
+                return Err(self.unexpected(&format!("the answer is larger than {MAX_ANSWER_BYTES} bytes")));
             }
             body.extend_from_slice(&chunk);
         }
-        String::from_utf8(body).map_err(|_| self.strange("the answer is not text"))
+        String::from_utf8(body).map_err(|_| self.unexpected("the answer is not text"))
     }
 
     fn failed(&self, error: &reqwest::Error) -> Error {
@@ -213,20 +213,20 @@ impl Api {
         }
         let cause = innermost.to_string();
         match error {
-            error if error.is_builder() => self.strange(&cause),
+            error if error.is_builder() => self.unexpected(&cause),
             error if error.is_connect() => Error::Unreachable { server, cause: Some(cause) },
-            error if error.is_timeout() => Error::Lost { server, cause: "no answer in time".to_owned() },
-            _ => Error::Lost { server, cause },
+            error if error.is_timeout() => Error::NoAnswer { server, cause: "no answer in time".to_owned() },
+            _ => Error::NoAnswer { server, cause },
         }
     }
 
-    fn strange(&self, cause: &str) -> Error {
-        Error::Strange { server: self.server.clone(), cause: cause.to_owned() }
+    fn unexpected(&self, cause: &str) -> Error {
+        Error::Unexpected { server: self.server.clone(), cause: cause.to_owned() }
     }
 }
 
-/// A proxy has no business between us and a server on this machine.
-fn is_here(server: &str) -> bool {
+/// Whether the server is on this machine: no proxy is used for it.
+fn is_local(server: &str) -> bool {
     let host = Url::parse(server).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
     let host = host.trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -237,10 +237,10 @@ fn refusal(status: StatusCode, body: &str, has_key: bool) -> Error {
     match serde_json::from_str::<ProblemBody>(body) {
         Ok(ProblemBody { code, detail, problems, .. }) => Error::Refused { status, code, detail, problems, has_key },
         Err(_) => {
-            let said: String = body.trim().chars().take(200).collect();
-            let colon = if said.is_empty() { "" } else { ": " };
-            let detail = format!("the server answered {status}{colon}{said}");
-            Error::Refused { status, code: STRANGE.to_owned(), detail, problems: Vec::new(), has_key }
+            let text: String = body.trim().chars().take(200).collect();
+            let colon = if text.is_empty() { "" } else { ": " };
+            let detail = format!("the server answered {status}{colon}{text}");
+            Error::Refused { status, code: UNEXPECTED_ANSWER.to_owned(), detail, problems: Vec::new(), has_key }
         }
     }
 }
@@ -253,17 +253,18 @@ impl Error {
         }
     }
 
-    /// What scripts know it by: the server's own code, or one of three for an answer that there is not.
+    /// The error code for scripts: the code in the server's answer, or a code of this client if there is no such
+    /// answer.
     pub(crate) fn code(&self) -> &str {
         match self {
             Error::Refused { code, .. } => code,
             Error::Unreachable { .. } => "unreachable",
-            Error::Lost { .. } => "no_answer",
-            Error::Strange { .. } => STRANGE,
+            Error::NoAnswer { .. } => "no_answer",
+            Error::Unexpected { .. } => UNEXPECTED_ANSWER,
         }
     }
 
-    /// Is it that a root key, which opens every workspace, came without the name of one?
+    /// Whether the server refused the request because it names no workspace: with a root key it must.
     pub(crate) fn wants_workspace(&self) -> bool {
         matches!(self,
             Error::Refused { code, detail,
@@ -277,12 +278,12 @@ impl Error {
         }
     }
 
-    /// May the same request succeed in a while?
-    pub(crate) fn is_passing(&self) -> bool {
+    /// Whether the same request may succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Error::Unreachable { .. } | Error::Lost { .. } => true,
+            Error::Unreachable { .. } | Error::NoAnswer { .. } => true,
             Error::Refused { status, .. } => matches!(status, 429 | 502 | 503 | 504),
-            Error::Strange { .. } => false,
+            Error::Unexpected { .. } => false,
         }
     }
 
@@ -290,19 +291,18 @@ impl Error {
         if matches!(self.status(), Some(401 | 403)) { Exit::Unauthorised } else { Exit::Error }
     }
 
-    /// What the user can do about it.
+    /// What the user can do about the error.
     pub(crate) fn advice(&self) -> Option<String> {
-        let make = hint::command(&["key", "create", "NAME", "--workspace", "WORKSPACE"]);
+        let create = hint::command(&["key", "create", "NAME", "--workspace", "WORKSPACE"]);
         match self {
             Error::Refused { status: 401, has_key: false, .. } => Some(format!(
-                "Give one with --key or FOREBAY_KEY, or keep it in a profile: {}\n\
-                 The root key is what the server was started with, and makes others: {make}",
-                hint::command(&["profile", "add", "--help"]),
+                "Give a key with --key or FOREBAY_KEY, or save it in a profile: {}\n\
+                 With the root key that the server was started with, you can create a key: {create}",
+                hint::command(&["profile", "set", "--help"]),
             )),
             Error::Refused { status: 401, has_key: true, .. } => Some(format!(
-                "The key was not accepted: did it expire, was it revoked, or made by another server? With the root \
-                 key, this makes a\n\
-                 new one: {make}",
+                "The server did not accept the key: it may be expired, revoked, or of another server.\n\
+                 With the root key you can create a new key: {create}",
             )),
             _ => None,
         }
@@ -313,16 +313,20 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unreachable { server, cause: None } => {
-                write!(f, "cannot reach {server}: is Forebay running? start one here: {}", hint::command(&["dev"]))
+                write!(
+                    f,
+                    "cannot reach {server}: is Forebay running? Start it on this machine with: {}",
+                    hint::command(&["dev"])
+                )
             }
             Error::Unreachable { server, cause: Some(cause) } => write!(f, "cannot reach {server}: {cause}"),
-            Error::Lost { server, cause } => write!(f, "lost the answer of {server}: {cause}"),
-            // The server's own words are for those who write requests.
+            Error::NoAnswer { server, cause } => write!(f, "{server} did not answer completely: {cause}"),
+            // The message of the server is for programs that send HTTP requests themselves.
             Error::Refused { status: 401, has_key: false, .. } => {
-                f.write_str("the server wants a key, and none was given")
+                f.write_str("the server needs a key, and none was given")
             }
             Error::Refused { detail, .. } => f.write_str(detail),
-            Error::Strange { server, cause } => write!(f, "is {server} a Forebay server? {cause}"),
+            Error::Unexpected { server, cause } => write!(f, "{server} does not answer like a Forebay server: {cause}"),
         }
     }
 }
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_what_the_server_told() {
+    fn a_refusal_shows_the_message_of_the_server() {
         let body = json!({
             "type": "about:blank", "title": "Invalid", "status": 422, "code": "definition_invalid", "detail": "1 problem",
             "problems": [{"pointer": "/nodes", "message": "is missing"}],
@@ -361,14 +365,14 @@ mod tests {
     }
 
     #[test]
-    fn only_troubles_that_pass_are_waited_out() {
+    fn only_temporary_errors_are_retried() {
         for (status, passing) in [(401, false), (404, false), (422, false), (429, true), (500, false), (503, true)] {
-            assert_eq!(refused(status, "").is_passing(), passing, "{status}");
+            assert_eq!(refused(status, "").is_transient(), passing, "{status}");
         }
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_is_named_with_what_to_do() {
+    async fn an_unreachable_server_is_named_with_what_to_do() {
         let free =
             std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
         let api = Api::new(&format!("http://{free}"), None).expect("a client");
@@ -387,7 +391,7 @@ mod tests {
             ("https://example.test", false),
             ("http://10.0.0.1", false),
         ] {
-            assert_eq!(is_here(server), here, "{server}");
+            assert_eq!(is_local(server), here, "{server}");
         }
     }
 }

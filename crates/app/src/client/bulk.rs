@@ -1,9 +1,9 @@
-//! Many starts from a file: JSON lines in, an answer a line out.
+//! `run --bulk`: starts one execution for each line of a file.
 //!
 //! Invariants
-//! - Every line is read before anything is started.
-//! - A request holds a bounded number of starts and bytes. Its idempotency key follows from the given one and its
-//!   place in the file, so the same file with the same key starts nothing twice.
+//! - Every line is read before the first execution is started.
+//! - A request has a bounded number of starts and bytes. Its idempotency key is the given key and the request's
+//!   position in the file, so the same file with the same key starts nothing twice.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -17,16 +17,16 @@ use server::wire;
 use super::Format;
 use super::api::Answer;
 use super::connection::Session;
-use crate::exit::{Exit, usage};
+use crate::exit::{Exit, usage_error};
 use crate::output::{self, Cell};
 
-/// The most starts, and about the most bytes, of one request.
+/// The maximum number of starts, and roughly of bytes, in one request.
 const MOST: usize = 1_000;
 const MOST_BYTES: usize = 512 << 10;
-/// The most lines that are told when several cannot be read.
-const TOLD: usize = 10;
+/// How many invalid lines are reported.
+const MAX_REPORTED: usize = 10;
 
-/// A line of the file that holds something.
+/// A line of the file that is not blank.
 #[derive(Debug, PartialEq)]
 pub(super) struct Line {
     number: usize,
@@ -34,12 +34,12 @@ pub(super) struct Line {
     bytes: usize,
 }
 
-/// What became of a line.
+/// The result of one line.
 #[derive(Debug, Serialize)]
 struct Outcome<'a> {
     line: usize,
     #[serde(flatten)]
-    answer: &'a wire::BulkItem,
+    answer: &'a wire::BulkStartResult,
 }
 
 /// Reads all lines of a file, or of stdin for `-`.
@@ -53,7 +53,7 @@ pub(super) fn load(file: &str) -> anyhow::Result<Vec<Line>> {
 }
 
 fn unreadable(file: &str, error: &io::Error) -> anyhow::Error {
-    usage(format!("read {file}: {error}"))
+    usage_error(format!("read {file}: {error}"))
 }
 
 fn read(file: &str, lines: &[String]) -> anyhow::Result<Vec<Line>> {
@@ -69,16 +69,19 @@ fn read(file: &str, lines: &[String]) -> anyhow::Result<Vec<Line>> {
     }
     match (bad.len(), good.is_empty()) {
         (0, false) => Ok(good),
-        (0, true) => Err(usage(format!("{file} has no lines: write one JSON value a line"))),
+        (0, true) => Err(usage_error(format!("{file} has no lines: write one JSON value per line"))),
         (many, _) => {
-            let rest = if many > TOLD { format!("; and {} more", many - TOLD) } else { String::new() };
-            bad.truncate(TOLD);
-            Err(usage(format!("nothing was started, not every line is JSON: {}{rest}", bad.join("; "))))
+            let rest = if many > MAX_REPORTED { format!("; and {} more", many - MAX_REPORTED) } else { String::new() };
+            bad.truncate(MAX_REPORTED);
+            Err(usage_error(format!(
+                "no execution was started, because some lines are not JSON: {}{rest}",
+                bad.join("; ")
+            )))
         }
     }
 }
 
-/// Starts one execution a line; each is `body` but for its input.
+/// Starts one execution per line: `body` with the input of the line.
 pub(super) async fn start(
     session: &Session,
     lines: &[Line],
@@ -92,13 +95,13 @@ pub(super) async fn start(
         };
         let items = chunk.iter().map(item).collect::<Result<Vec<Value>, _>>()?;
         let path = "workflow/executions/bulk";
-        let answer: Result<Answer<wire::BulkStarted>, _> =
-            session.api.post_once(path, &wire::BulkStart { items }, &format!("{key}-{at}")).await;
+        let answer: Result<Answer<wire::BulkStartedExecutions>, _> =
+            session.api.post_once(path, &wire::BulkStartExecutions { items }, &format!("{key}-{at}")).await;
         let from = chunk.first().map_or(0, |line| line.number);
         let go_on = || {
             format!(
-                "start from line {from} on, {started} were started before it; the same with --idempotency-key {key} \
-                 goes on"
+                "start from line {from}: {started} executions were started before it; to continue, run the same \
+                 command with --idempotency-key {key}"
             )
         };
         let answer = answer.with_context(go_on)?;
@@ -108,15 +111,15 @@ pub(super) async fn start(
                 Some(_) => started += 1,
                 None => refused += 1,
             }
-            tell(session, &Outcome { line: line.number, answer: item })?;
+            print_outcome(session, &Outcome { line: line.number, answer: item })?;
         }
     }
-    let there = if there > 0 { format!(", {there} there already") } else { String::new() };
-    session.tell(format!("{started} started{there}, {refused} refused"))?;
+    let there = if there > 0 { format!(", {there} already existed") } else { String::new() };
+    session.note(format!("{started} started{there}, {refused} refused"))?;
     Ok(if refused == 0 { Exit::Done } else { Exit::Error })
 }
 
-/// Shares lines out to requests, in their order.
+/// Splits the lines into requests, in their order.
 fn chunks(lines: &[Line]) -> Vec<&[Line]> {
     let mut chunks = Vec::new();
     let (mut from, mut bytes) = (0, 0);
@@ -131,18 +134,20 @@ fn chunks(lines: &[Line]) -> Vec<&[Line]> {
     chunks
 }
 
-fn tell(session: &Session, outcome: &Outcome<'_>) -> anyhow::Result<()> {
+fn print_outcome(session: &Session, outcome: &Outcome<'_>) -> anyhow::Result<()> {
     if session.format == Format::Json {
-        return output::line(serde_json::to_string(outcome)?);
+        return output::print_line(serde_json::to_string(outcome)?);
     }
     let number = outcome.line;
     match (&outcome.answer.started, &outcome.answer.problem) {
         (Some(started), _) => {
             let status = Cell::status(started.status.name());
-            output::line(format!("line {number}: {} {}", started.execution_id, status.painted(session.stdout)))
+            output::print_line(format!("line {number}: {} {}", started.execution_id, status.painted(session.stdout)))
         }
-        (None, Some(problem)) => output::note(format!("line {number}: {}", output::clean(&problem.detail))),
-        (None, None) => output::note(format!("line {number}: refused with {}", outcome.answer.status)),
+        (None, Some(problem)) => output::print_note(format!("line {number}: {}", output::clean(&problem.detail))),
+        (None, None) => {
+            output::print_note(format!("line {number}: the server refused it with status {}", outcome.answer.status))
+        }
     }
 }
 

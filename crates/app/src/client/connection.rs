@@ -1,9 +1,9 @@
-//! Which server to ask, as whom, and how to show its answers.
+//! Which server a command talks to, with which key, and how its answers are shown.
 //!
 //! Invariants
-//! - A key that is kept in a profile is only ever sent to the server it belongs to.
-//! - What a flag says goes before what a variable says, and both before what is kept.
-//! - A key appears in no message and no `Debug`.
+//! - The key of a profile is sent only to the server of that profile.
+//! - A flag takes precedence over a variable, and both take precedence over the profile.
+//! - A key appears in no message and in no `Debug` output.
 //!
 //! Not here: the requests themselves (`client::api`), the files (`profile`).
 
@@ -19,48 +19,48 @@ use serde::{Deserialize, Serialize};
 use server::wire;
 
 use super::api::{Answer, Api, Query};
-use crate::exit::{missing, usage};
-use crate::output::{self, Look, hint};
+use crate::exit::{not_found_error, usage_error};
+use crate::output::{self, StreamStyle, hint};
 use crate::profile::{Profile, Profiles, read_name};
 
-/// Where a server is unless somebody says otherwise.
+/// The server's address if neither a flag, a variable nor a profile names one.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7400";
 const HEADING: &str = "Connection";
 const SERVER: &str = "FOREBAY_SERVER";
 const KEY: &str = "FOREBAY_KEY";
 const PROFILE: &str = "FOREBAY_PROFILE";
 
-/// The arguments of every command that asks a server.
+/// The arguments of every command that talks to a server.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Connection {
     /// The server's address [default: the profile's, or http://127.0.0.1:7400]
     #[arg(long, help_heading = HEADING, value_name = "URL", env = SERVER, value_parser = read_given)]
     server: Option<String>,
-    /// The key to show [default: the profile's, for its own server only]
+    /// The API key [default: the profile's, for its own server only]
     #[arg(long, help_heading = HEADING, value_name = "KEY", env = KEY, hide_env_values = true)]
-    key: Option<Secret>,
-    /// The server and key kept under this name [default: what `forebay profile use` chose, or dev]
+    key: Option<ApiKey>,
+    /// The profile that names server and key [default: the one chosen with `forebay profile use`, or dev]
     #[arg(long, help_heading = HEADING, value_name = "NAME", env = PROFILE, value_parser = read_profile)]
     profile: Option<String>,
     #[command(flatten)]
-    shown: Shown,
+    output: OutputArgs,
 }
 
-/// The arguments of every command that shows something.
+/// The arguments of every command that shows data.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Shown {
-    /// How to show answers: for people, or as the server sent them; errors too
+pub(crate) struct OutputArgs {
+    /// How to show answers and errors: as tables for people, or as the JSON that the server sent
     #[arg(short, long, help_heading = HEADING, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// No colours; the variable NO_COLOR does the same
+    /// Do not use colors; the variable NO_COLOR does the same
     #[arg(long, help_heading = HEADING)]
     no_color: bool,
 }
 
 /// The workspace that a command is about.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct Place {
-    /// The workspace, by name or id; a workspace's own key needs none
+pub(crate) struct WorkspaceArg {
+    /// The workspace, by name or id; not needed with a key of a workspace
     #[arg(long, help_heading = HEADING, value_name = "NAME|ID", env = "FOREBAY_WORKSPACE")]
     pub(crate) workspace: Option<String>,
 }
@@ -71,51 +71,51 @@ pub(crate) enum Format {
     Json,
 }
 
-/// A key: sent, stored for its owner, never shown.
+/// An API key: sent to the server, stored in the profile, never shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Secret(String);
+pub(crate) struct ApiKey(String);
 
-impl Secret {
+impl ApiKey {
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
+        f.write_str("ApiKey(…)")
     }
 }
 
-impl FromStr for Secret {
+impl FromStr for ApiKey {
     type Err = Infallible;
     /// A key read from a file often ends with a line break.
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Secret(text.trim().to_owned()))
+        Ok(ApiKey(text.trim().to_owned()))
     }
 }
 
-impl Shown {
+impl OutputArgs {
     pub(crate) fn format(&self) -> Format {
         self.output
     }
 
-    pub(crate) fn stdout(&self) -> Look {
-        Look::stdout(self.no_color)
+    pub(crate) fn stdout(&self) -> StreamStyle {
+        StreamStyle::stdout(self.no_color)
     }
 }
 
 impl Connection {
     pub(crate) fn format(&self) -> Format {
-        self.shown.output
+        self.output.output
     }
 
-    pub(crate) fn stdout(&self) -> Look {
-        self.shown.stdout()
+    pub(crate) fn stdout(&self) -> StreamStyle {
+        self.output.stdout()
     }
 
-    /// Settles server and key, and gets ready to ask.
+    /// Chooses the server and the key, and creates the session in which the command sends requests.
     pub(crate) fn open(&self) -> anyhow::Result<Session> {
         let given = self.given();
         let profile = kept(&given)?;
@@ -126,16 +126,16 @@ impl Connection {
             );
         }
         let (server, key) = choose(given, profile)?;
-        if key.is_some() && is_readable_on_the_way(&server) {
-            output::note(format!(
-                "warning: the key goes to {server} unencrypted, and whoever is on the way can read it; use https"
+        if key.is_some() && is_sent_unencrypted(&server) {
+            output::print_note(format!(
+                "warning: the key is sent to {server} unencrypted, so others on the network can read it; use https"
             ))?;
         }
         Ok(Session {
             api: Api::new(&server, key)?,
-            format: self.shown.output,
-            stdout: self.shown.stdout(),
-            stderr: Look::stderr(self.shown.no_color),
+            format: self.output.output,
+            stdout: self.output.stdout(),
+            stderr: StreamStyle::stderr(self.output.no_color),
             flags,
         })
     }
@@ -148,13 +148,13 @@ impl Connection {
         };
         Given {
             server: value(self.server.as_deref(), SERVER),
-            key: value(self.key.as_ref().map(Secret::expose), KEY),
+            key: value(self.key.as_ref().map(ApiKey::expose), KEY),
             profile: value(self.profile.as_deref(), PROFILE),
         }
     }
 }
 
-/// What the user said, by flag or variable.
+/// The server, the key and the profile that the user gave, each by a flag or a variable.
 #[derive(Clone, Debug, Default)]
 struct Given {
     server: Option<Value>,
@@ -168,44 +168,45 @@ struct Value {
     by_flag: bool,
 }
 
-/// It may be a key.
+/// Omits the text, which may be a key.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Value(…)")
     }
 }
 
-/// The profile that counts: the one that was named, which must be there, or the current one.
+/// The profile to use: the profile that the user named, which must exist, or else the current profile.
 fn kept(given: &Given) -> anyhow::Result<Option<Profile>> {
     let profiles = Profiles::of_user();
     let Some(named) = &given.profile else {
         let current = |profiles: Profiles| profiles.load(&profiles.current()?);
         return match profiles {
-            // Whoever gives a key needs no profile that can be read: only its server would count.
+            // With a key given, only the server of the profile matters: an unreadable profile is ignored.
             Some(profiles) if given.key.is_some() => Ok(current(profiles).ok().flatten()),
             Some(profiles) => current(profiles),
             None => Ok(None),
         };
     };
     let found = profiles.map(|profiles| profiles.load(&named.text)).transpose()?.flatten();
-    let missing =
-        || usage(format!("there is no profile {}; list them: {}", named.text, hint::command(&["profile", "ls"])));
+    let missing = || {
+        usage_error(format!("there is no profile {}; list profiles: {}", named.text, hint::command(&["profile", "ls"])))
+    };
     found.map(Some).ok_or_else(missing)
 }
 
-/// The server and the key to use: what was given, then what is kept, then the default.
-fn choose(mut given: Given, profile: Option<Profile>) -> anyhow::Result<(String, Option<Secret>)> {
+/// The server and the key to use: those that the user gave, else those of the profile, else the default server.
+fn choose(mut given: Given, profile: Option<Profile>) -> anyhow::Result<(String, Option<ApiKey>)> {
     let named = given.profile.take();
     if named.as_ref().is_some_and(|named| named.by_flag) {
         given.server = given.server.filter(|server| server.by_flag);
         given.key = given.key.filter(|key| key.by_flag);
     }
-    let (server, key) = (given.server.map(|server| server.text), given.key.map(|key| Secret(key.text)));
+    let (server, key) = (given.server.map(|server| server.text), given.key.map(|key| ApiKey(key.text)));
     let fallback = || DEFAULT_SERVER.to_owned();
     Ok(match (server, key, profile, named) {
         (Some(server), None, Some(profile), Some(named)) if named.by_flag && server != profile.server => {
-            bail!(usage(format!(
-                "--profile {} is for {}: leave --server out, or give --key too",
+            bail!(usage_error(format!(
+                "the key of profile {} is only for {}: omit --server, or give --key too",
                 named.text, profile.server
             )))
         }
@@ -217,8 +218,8 @@ fn choose(mut given: Given, profile: Option<Profile>) -> anyhow::Result<(String,
     })
 }
 
-/// Does what is sent there leave this machine in clear?
-fn is_readable_on_the_way(server: &str) -> bool {
+/// Whether requests to the server leave this machine unencrypted.
+fn is_sent_unencrypted(server: &str) -> bool {
     let Ok(url) = Url::parse(server) else { return false };
     let host = url.host_str().unwrap_or_default();
     let is_here = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
@@ -228,7 +229,7 @@ fn is_readable_on_the_way(server: &str) -> bool {
     url.scheme() == "http" && !is_here
 }
 
-/// An address, or nothing at all: an empty variable is the same as none.
+/// An address, or an empty text: an empty variable counts as not set.
 fn read_given(text: &str) -> Result<String, String> {
     if text.is_empty() { Ok(String::new()) } else { read_server(text) }
 }
@@ -237,7 +238,7 @@ fn read_profile(text: &str) -> Result<String, String> {
     if text.is_empty() { Ok(String::new()) } else { read_name(text) }
 }
 
-/// Checks an address and drops a slash at its end.
+/// Checks an address and removes a trailing slash.
 pub(super) fn read_server(text: &str) -> Result<String, String> {
     let example = || format!("write an address such as {DEFAULT_SERVER}");
     let url = Url::parse(text.trim()).map_err(|_| example())?;
@@ -249,51 +250,51 @@ pub(super) fn read_server(text: &str) -> Result<String, String> {
     }
 }
 
-/// A server to talk to, and how to show what it says.
+/// A server to talk to, and how to show its answers.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) api: Api,
     pub(crate) format: Format,
-    pub(crate) stdout: Look,
-    pub(crate) stderr: Look,
-    /// What a command needs to reach the same server as this one does, a key aside.
+    pub(crate) stdout: StreamStyle,
+    pub(crate) stderr: StreamStyle,
+    /// The flags with which another command reaches the same server; never the key.
     flags: Vec<String>,
 }
 
 impl Session {
-    /// Shows an answer: as it came, or as its own view.
+    /// Shows an answer: with `-o json` as the JSON that the server sent, else with `view`.
     pub(crate) fn show<T>(
         &self,
         answer: &Answer<T>,
         view: impl FnOnce(&T) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         match self.format {
-            Format::Json => output::json(&answer.body, self.stdout)?,
+            Format::Json => output::print_json(&answer.body, self.stdout)?,
             Format::Table => view(&answer.value)?,
         }
         Ok(())
     }
 
-    /// A word to people, who did not ask for JSON.
-    pub(crate) fn tell(&self, text: impl fmt::Display) -> anyhow::Result<()> {
-        if self.format == Format::Table { output::note(text) } else { Ok(()) }
+    /// Prints a message, unless the output is JSON.
+    pub(crate) fn note(&self, text: impl fmt::Display) -> anyhow::Result<()> {
+        if self.format == Format::Table { output::print_note(text) } else { Ok(()) }
     }
 
-    /// A command for people to paste, which asks the same server.
+    /// A command line that the user can paste. It talks to the same server.
     pub(crate) fn hint(&self, words: &[&str]) -> String {
         let flags = self.flags.iter().map(String::as_str);
         hint::command(&words.iter().copied().chain(flags).collect::<Vec<_>>())
     }
 
     /// The workspace that `--workspace` names, if it was given.
-    pub(crate) async fn workspace(&self, place: &Place) -> anyhow::Result<Option<WorkspaceId>> {
-        match place.workspace.as_deref().filter(|workspace| !workspace.is_empty()) {
+    pub(crate) async fn workspace(&self, workspace: &WorkspaceArg) -> anyhow::Result<Option<WorkspaceId>> {
+        match workspace.workspace.as_deref().filter(|workspace| !workspace.is_empty()) {
             Some(workspace) => self.find_workspace(workspace).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// The id of a workspace given by name or id.
+    /// The id of a workspace that is given by name or id.
     pub(crate) async fn find_workspace(&self, workspace: &str) -> anyhow::Result<WorkspaceId> {
         if let Ok(id) = workspace.parse() {
             return Ok(id);
@@ -305,7 +306,9 @@ impl Session {
             Some(found) => Ok(found.id),
             None => {
                 let list = self.hint(&["workspace", "ls"]);
-                Err(missing(format!("there is no workspace {workspace} that this key can see; list them: {list}")))
+                Err(not_found_error(format!(
+                    "there is no workspace {workspace}, or this key cannot access it; list workspaces: {list}"
+                )))
             }
         }
     }
@@ -319,7 +322,7 @@ mod tests {
     const THERE: &str = "https://prod.example.test";
 
     fn kept() -> Profile {
-        Profile { server: HERE.to_owned(), key: Secret("kept".to_owned()), dev: None }
+        Profile { server: HERE.to_owned(), key: ApiKey("kept".to_owned()), dev: None }
     }
 
     /// Reads `flag:…` and `variable:…`.
@@ -331,12 +334,12 @@ mod tests {
     fn check(given: [&str; 3], profile: Option<Profile>, expected: Result<(&str, Option<&str>), ()>) {
         let [server, key, named] = given.map(value);
         let chosen = choose(Given { server, key, profile: named }, profile);
-        let chosen = chosen.as_ref().map(|(server, key)| (server.as_str(), key.as_ref().map(Secret::expose)));
+        let chosen = chosen.as_ref().map(|(server, key)| (server.as_str(), key.as_ref().map(ApiKey::expose)));
         assert_eq!(chosen.map_err(|_| ()), expected, "{given:?}");
     }
 
     #[test]
-    fn a_kept_key_goes_only_to_its_own_server() {
+    fn the_key_of_a_profile_goes_only_to_its_own_server() {
         let there = format!("flag {THERE}");
         check(["", "", ""], Some(kept()), Ok((HERE, Some("kept"))));
         check([&format!("variable {HERE}"), "", ""], Some(kept()), Ok((HERE, Some("kept"))));
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_profile_goes_before_variables_and_after_flags() {
+    fn a_named_profile_takes_precedence_over_variables_but_not_over_flags() {
         let (there, flag) = (format!("variable {THERE}"), format!("flag {THERE}"));
         check([&there, "variable own", "flag p"], Some(kept()), Ok((HERE, Some("kept"))));
         check(["", "flag own", "flag p"], Some(kept()), Ok((HERE, Some("own"))));
@@ -372,21 +375,21 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_clear_stays_on_this_machine_or_is_warned_about() {
+    fn an_unencrypted_key_for_another_machine_is_warned_about() {
         for here in ["http://127.0.0.1:7400", "http://localhost", "http://[::1]:1", "http://dev.localhost:1", THERE] {
-            assert!(!is_readable_on_the_way(here), "{here}");
+            assert!(!is_sent_unencrypted(here), "{here}");
         }
         for away in
             ["http://10.0.0.1:7400", "http://forebay:7400", "http://localhost.evil.test", "http://[2001:db8::1]"]
         {
-            assert!(is_readable_on_the_way(away), "{away}");
+            assert!(is_sent_unencrypted(away), "{away}");
         }
     }
 
     #[test]
     fn a_key_is_not_shown_by_accident() {
-        let key: Secret = " fb_secret\n".parse().unwrap_or_else(|never| match never {});
+        let key: ApiKey = " fb_secret\n".parse().unwrap_or_else(|never| match never {});
         assert_eq!(key.expose(), "fb_secret");
-        assert_eq!(format!("{key:?}"), "Secret(…)");
+        assert_eq!(format!("{key:?}"), "ApiKey(…)");
     }
 }

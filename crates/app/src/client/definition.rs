@@ -1,8 +1,9 @@
-//! Workflows from files: checked here, published there.
+//! `validate` and `apply`: checks workflow files and publishes them.
 //!
 //! Invariants
-//! - `validate` needs no server. `apply` lets the server judge: it may know more kinds than we do.
-//! - Every file is read and every problem told; nothing is published unless all files are good.
+//! - `validate` needs no server. For `apply` the server checks the files, because its version may know other node kinds
+//!   than this program.
+//! - Every file is read and every problem is reported. Nothing is published unless all files are valid.
 //!
 //! Not here: reading files (`client::document`), the rules (`kernel::definition::parse`).
 
@@ -18,52 +19,50 @@ use serde_json::Value;
 use server::wire;
 
 use super::api::{Answer, Query};
-use super::connection::{Format, Place, Session, Shown};
+use super::connection::{Format, OutputArgs, Session, WorkspaceArg};
 use super::document::draw::draw;
 use super::document::{Document, Finding};
-use super::{Act, api};
-use crate::exit::{Exit, Rejected, missing, settle, usage};
-use crate::output::{self, Look, clean};
+use super::{Execute, api};
+use crate::exit::{Exit, Rejected, not_found_error, report_result, usage_error};
+use crate::output::{self, StreamStyle, clean};
 
 /// Check workflow files without a server
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Every file is read, and every problem told with its line and column and drawn under its line. With -o json each has a \
-stable code, its place, and what was probably meant.
+Every file is read, and every problem is shown under its line of the file. With -o json each problem has a stable \
+code, its position, and a suggestion if there is one.
 
 Examples:
   forebay validate examples/*.yaml
   cat workflow.yaml | forebay validate -")]
-pub(crate) struct Validate {
-    /// YAML or JSON; - reads stdin
+pub(crate) struct ValidateArgs {
+    /// The files, in YAML or JSON; - reads stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     #[command(flatten)]
-    shown: Shown,
+    output: OutputArgs,
 }
 
-/// Publish workflow files: a new version of each that changed
+/// Publish workflow files: each changed workflow gets a new version
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-All files are checked first, by the server too, and every problem is told. Nothing is published unless all of them are \
-good.
+The server checks all files first, and every problem is reported. Nothing is published unless all files are valid.
 
-A workflow is known by its name: the file's `name:`, or else the file's own name. Executions that have started keep \
-the \
-version they started with.
+A workflow is identified by its name: `name:` in the file, else the name of the file. Executions that have started \
+keep their version.
 
 Examples:
   forebay apply examples/hello.yaml
   forebay apply workflows/*.yaml --workspace acme")]
-pub(crate) struct Apply {
-    /// YAML or JSON; - reads stdin
+pub(crate) struct ApplyArgs {
+    /// The files, in YAML or JSON; - reads stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     #[command(flatten)]
-    place: Place,
+    workspace: WorkspaceArg,
 }
 
-/// What was found in one file.
+/// The result of checking one file.
 #[derive(Debug, Serialize)]
 struct Checked {
     file: String,
@@ -75,24 +74,25 @@ struct Checked {
     problems: Vec<Finding>,
 }
 
-impl Validate {
+impl ValidateArgs {
     pub(super) fn run(self) -> Exit {
-        settle(self.carry_out(), self.shown.format())
+        report_result(self.carry_out(), self.output.format())
     }
 
     fn carry_out(&self) -> anyhow::Result<Exit> {
         let read = load(&self.files)?;
         let all: Vec<Checked> = read.iter().map(check_read).collect();
         let valid = all.iter().all(|checked| checked.valid);
-        match self.shown.format() {
+        match self.output.format() {
             Format::Json => {
                 let body = serde_json::to_string(&serde_json::json!({ "valid": valid, "files": all }))?;
-                output::json(&body, self.shown.stdout())?;
+                output::print_json(&body, self.output.stdout())?;
             }
             Format::Table => {
-                let told = |(checked, read): (&Checked, &Read)| told(checked, text(read), self.shown.stdout());
-                all.iter().zip(&read).map(told).try_for_each(output::line)?;
-                tally(&all).map_or(Ok(()), output::line)?;
+                let describe_one =
+                    |(checked, read): (&Checked, &LoadedFile)| describe(checked, text(read), self.output.stdout());
+                all.iter().zip(&read).map(describe_one).try_for_each(output::print_line)?;
+                tally(&all).map_or(Ok(()), output::print_line)?;
             }
         }
         Ok(match valid {
@@ -103,16 +103,16 @@ impl Validate {
     }
 }
 
-/// Prints the schema of the documents that this build reads.
+/// Prints the JSON Schema of the workflow files that this build reads.
 pub(super) fn schema() -> anyhow::Result<Exit> {
-    output::value(&parse::schema::workflow())?;
+    output::print_value(&parse::schema::workflow())?;
     Ok(Exit::Done)
 }
 
-impl Act for Apply {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for ApplyArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         let read = load(&self.files)?;
-        let workspace_id = session.workspace(&self.place).await?;
+        let workspace_id = session.workspace(&self.workspace).await?;
         let mut problems = Vec::new();
         let mut all = Vec::new();
         for document in &read {
@@ -123,71 +123,75 @@ impl Act for Apply {
         }
         problems.extend(same_names(&all));
         for Submission { read, body, .. } in &all {
-            let judged: Result<Answer<wire::Validated>, _> =
+            let judged: Result<Answer<wire::ValidatedDefinition>, _> =
                 session.api.post("workflow/definitions/validate", body).await;
             match judged {
                 Err(error) if error.status() == Some(422) => {
                     problems.extend(refused(&error).into_iter().map(|finding| (*read, finding)));
                 }
-                // What is known to be wrong already is worth more than why the rest could not be judged.
+                // Report the problems found so far. They are more useful than why the other files were not checked.
                 Err(_) if !problems.is_empty() => break,
                 judged => drop(judged.with_context(|| format!("check {}", read.0))?),
             }
         }
         if !problems.is_empty() {
-            return Err(rejected(&problems, "nothing was published: every file must be good", session.stderr)?.into());
+            return Err(rejected(&problems, "nothing was published: every file must be valid", session.stderr)?.into());
         }
         for Submission { read, body, .. } in all {
-            let applied: Result<Answer<wire::Applied>, _> = session.api.post("workflow/definitions/apply", &body).await;
+            let applied: Result<Answer<wire::AppliedDefinition>, _> =
+                session.api.post("workflow/definitions/apply", &body).await;
             let applied = applied.with_context(|| format!("apply {}", read.0))?;
-            session.show(&applied, |applied| output::line(published(applied)))?;
+            session.show(&applied, |applied| output::print_line(describe_published(applied)))?;
         }
         Ok(Exit::Done)
     }
 }
 
-/// What a file is sent as: its text, so that the server's findings have their lines.
+/// The request for one file. It holds the text, so that the server reports problems with their lines.
 #[derive(Debug)]
 struct Submission<'r> {
-    read: &'r Read,
+    read: &'r LoadedFile,
     name: String,
     body: wire::SubmitDefinition,
 }
 
-fn submission(read: &Read, workspace_id: Option<WorkspaceId>) -> Result<Submission<'_>, Vec<Finding>> {
+fn submission(read: &LoadedFile, workspace_id: Option<WorkspaceId>) -> Result<Submission<'_>, Vec<Finding>> {
     let document = read.1.as_ref().map_err(|error| vec![Finding::plain(error)])?;
     let source = source::read(&document.text);
     if !source.problems.is_empty() {
-        // Of what can be read no less is told than `validate` does.
+        // Report the same problems as `validate` does.
         return Err(check(document).problems);
     }
     let own = source.value.as_ref().and_then(|value| value.get("name")).filter(|name| !name.is_null());
     let given = if own.is_some() { None } else { document.stem() };
     let name = own.and_then(Value::as_str).map(str::to_owned).or_else(|| given.clone());
     if own.is_none() && given.is_none() {
-        return Err(vec![Finding::plain("it has no name: put `name:` at the top")]);
+        return Err(vec![Finding::plain("the workflow has no name: write `name:` at the top")]);
     }
     let source = Some(document.text.clone());
     let body = wire::SubmitDefinition { document: None, name: given, source, workspace_id };
     Ok(Submission { read, name: name.unwrap_or_default(), body })
 }
 
-/// Files that would be versions of one another.
-fn same_names<'r>(all: &[Submission<'r>]) -> Vec<(&'r Read, Finding)> {
+/// The files that name the same workflow as an earlier file, each with a problem that says so.
+fn same_names<'r>(all: &[Submission<'r>]) -> Vec<(&'r LoadedFile, Finding)> {
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     let mut twice = Vec::new();
     for Submission { read, name, .. } in all.iter().filter(|one| !one.name.is_empty()) {
         if let Some(first) = seen.insert(name, &read.0) {
-            twice.push((*read, Finding::plain(&format!("it is called {name}, as {first} is"))));
+            twice.push((
+                *read,
+                Finding::plain(&format!("{first} has the same workflow name, {name}: give each workflow its own name")),
+            ));
         }
     }
     twice
 }
 
-fn rejected(problems: &[(&Read, Finding)], undone: &'static str, look: Look) -> anyhow::Result<Rejected> {
+fn rejected(problems: &[(&LoadedFile, Finding)], undone: &'static str, style: StreamStyle) -> anyhow::Result<Rejected> {
     let mut rejected = Rejected { lines: Vec::new(), problems: Vec::new(), undone };
     for (read, finding) in problems {
-        rejected.lines.push(draw(&read.0, text(read), finding, look));
+        rejected.lines.push(draw(&read.0, text(read), finding, style));
         let mut value = serde_json::to_value(finding)?;
         value["file"] = serde_json::json!(read.0);
         rejected.problems.push(value);
@@ -195,26 +199,30 @@ fn rejected(problems: &[(&Read, Finding)], undone: &'static str, look: Look) -> 
     Ok(rejected)
 }
 
-/// The id of the definition that a name or an id means, if one is given.
+/// The id of the workflow that is given by name or id, if one is given.
 pub(super) async fn find_id(
     session: &Session,
     workflow: Option<&str>,
-    place: &Place,
+    workspace: &WorkspaceArg,
 ) -> anyhow::Result<Option<DefinitionId>> {
     match workflow {
-        Some(workflow) => Ok(Some(find(session, workflow, place).await?.id)),
+        Some(workflow) => Ok(Some(find(session, workflow, workspace).await?.id)),
         None => Ok(None),
     }
 }
 
-/// The definition that a name or an id means.
-pub(super) async fn find(session: &Session, workflow: &str, place: &Place) -> anyhow::Result<wire::Definition> {
+/// The workflow that is given by name or id.
+pub(super) async fn find(
+    session: &Session,
+    workflow: &str,
+    workspace: &WorkspaceArg,
+) -> anyhow::Result<wire::Definition> {
     if let Ok(id) = workflow.parse::<DefinitionId>() {
         let answer: Answer<wire::Definition> =
             session.api.get(&format!("workflow/definitions/{id}"), &[]).await.context("find the workflow")?;
         return Ok(answer.value);
     }
-    let workspace = session.workspace(place).await?.map(|id| id.to_string());
+    let workspace = session.workspace(workspace).await?.map(|id| id.to_string());
     let mut query = vec![("name", workflow)];
     query.extend(workspace.as_deref().map(|id| ("workspaceId", id)));
     let query: Query<'_> = &query;
@@ -224,23 +232,23 @@ pub(super) async fn find(session: &Session, workflow: &str, place: &Place) -> an
     match found.len() {
         0 => {
             let list = session.hint(&["workflow", "ls"]);
-            Err(missing(format!("there is no workflow {workflow} here; list them: {list}")))
+            Err(not_found_error(format!("there is no workflow {workflow}; list workflows: {list}")))
         }
         1 => Ok(found.swap_remove(0)),
-        many => bail!("{many} workspaces have a workflow {workflow}: say which with --workspace"),
+        many => bail!("{many} workspaces have a workflow {workflow}: name one with --workspace"),
     }
 }
 
-/// A file's name in messages, and what is in it or why it cannot be read.
-type Read = (String, Result<Document, String>);
+/// A file's name for messages, and its document or the reason why it cannot be read.
+type LoadedFile = (String, Result<Document, String>);
 
-fn text(read: &Read) -> Option<&str> {
+fn text(read: &LoadedFile) -> Option<&str> {
     read.1.as_ref().ok().map(|document| document.text.as_str())
 }
 
-fn load(files: &[String]) -> anyhow::Result<Vec<Read>> {
+fn load(files: &[String]) -> anyhow::Result<Vec<LoadedFile>> {
     if files.iter().filter(|file| *file == "-").count() > 1 {
-        return Err(usage("stdin (-) can be read only once"));
+        return Err(usage_error("stdin (-) can be given only once"));
     }
     let load = |file: &String| match Document::load(file) {
         Ok(document) => (document.shown().to_owned(), Ok(document)),
@@ -249,14 +257,14 @@ fn load(files: &[String]) -> anyhow::Result<Vec<Read>> {
     Ok(files.iter().map(load).collect())
 }
 
-const NOT_DRAWN: &str = "nothing was drawn: the file must be good";
+const NOT_DRAWN: &str = "nothing was drawn: the file must be valid";
 
-/// The graph of a file; or all that is wrong with it, drawn.
-pub(super) fn graph_of(file: &str, look: Look) -> anyhow::Result<(Definition, Plan)> {
+/// The graph of a file, or all its problems.
+pub(super) fn graph_of(file: &str, style: StreamStyle) -> anyhow::Result<(Definition, Plan)> {
     let read = load(&[file.to_owned()])?.remove(0);
     let document = match &read.1 {
         Ok(document) => document,
-        Err(error) => return Err(rejected(&[(&read, Finding::plain(error))], NOT_DRAWN, look)?.into()),
+        Err(error) => return Err(rejected(&[(&read, Finding::plain(error))], NOT_DRAWN, style)?.into()),
     };
     match parse::check_text(&document.text) {
         Ok((definition, plan)) => {
@@ -265,12 +273,12 @@ pub(super) fn graph_of(file: &str, look: Look) -> anyhow::Result<(Definition, Pl
         }
         Err(problems) => {
             let found: Vec<_> = problems.into_iter().map(|problem| (&read, Finding::from(problem))).collect();
-            Err(rejected(&found, NOT_DRAWN, look)?.into())
+            Err(rejected(&found, NOT_DRAWN, style)?.into())
         }
     }
 }
 
-fn check_read(read: &Read) -> Checked {
+fn check_read(read: &LoadedFile) -> Checked {
     match &read.1 {
         Ok(document) => check(document),
         Err(error) => {
@@ -298,27 +306,28 @@ fn check(document: &Document) -> Checked {
     }
 }
 
-/// A file in words: that it is good, or all that is wrong with it.
-fn told(checked: &Checked, text: Option<&str>, look: Look) -> String {
+/// The result for one file as text: valid, or all its problems.
+fn describe(checked: &Checked, text: Option<&str>, style: StreamStyle) -> String {
     if checked.valid {
         let name = checked.name.as_deref().map(|name| format!(" {}", clean(name))).unwrap_or_default();
         return format!("{}: valid:{name}, nodes: {}, edges: {}", checked.file, checked.nodes, checked.edges);
     }
-    let drawn = checked.problems.iter().map(|finding| draw(&checked.file, text, finding, look));
+    let drawn = checked.problems.iter().map(|finding| draw(&checked.file, text, finding, style));
     drawn.collect::<Vec<_>>().join("\n")
 }
 
-/// How many files are good, where one does not see it at once.
+/// How many files are valid, if there are several files or any problem.
 fn tally(all: &[Checked]) -> Option<String> {
     let valid = all.iter().filter(|checked| checked.valid).count();
     let problems: usize = all.iter().map(|checked| checked.problems.len()).sum();
     (all.len() > 1 || problems > 0).then(|| format!("files: {}, valid: {valid}, problems: {problems}", all.len()))
 }
 
-fn published(applied: &wire::Applied) -> String {
+fn describe_published(applied: &wire::AppliedDefinition) -> String {
     let name = clean(&applied.definition.name);
     let what = if applied.unchanged { "unchanged" } else { "published" };
-    let paused = if applied.definition.status == "PAUSED" { " (paused: what is started waits)" } else { "" };
+    let paused =
+        if applied.definition.status == "PAUSED" { " (paused: its executions wait until it is resumed)" } else { "" };
     format!("{name}: version {} {what}{paused}", applied.version)
 }
 
@@ -336,11 +345,11 @@ mod tests {
 
     fn validate(text: &str, expected: Expect) {
         let document = Document { file: "flow.yaml".to_owned(), text: text.to_owned() };
-        expected.assert_eq(&told(&check(&document), Some(text), Look::PLAIN));
+        expected.assert_eq(&describe(&check(&document), Some(text), StreamStyle::PLAIN));
     }
 
     #[test]
-    fn a_good_file_is_told_with_its_size() {
+    fn a_valid_file_is_shown_with_its_size() {
         validate(
             "name: two\nnodes:\n  a: {kind: LOG, with: {message: hi}}\n  b: {kind: DELAY, needs: a, with: {for: 5s}}\n",
             expect!["flow.yaml: valid: two, nodes: 2, edges: 1"],
@@ -349,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_told_where_it_is_not_seen_at_once() {
+    fn files_are_counted_if_there_are_several_or_any_problem() {
         let check = |text: &str| check(&Document { file: "flow.yaml".to_owned(), text: text.to_owned() });
         let (good, bad) = (|| check("nodes: {}"), || check("nme: x\nnodes: {b: {}}"));
         assert_eq!(tally(&[good()]), None);
@@ -370,7 +379,7 @@ mod tests {
         let mut seen = String::new();
         for mut checked in checked {
             checked.file = checked.file.rsplit('/').next().unwrap_or_default().to_owned();
-            seen.push_str(&format!("{}\n", told(&checked, None, Look::PLAIN)));
+            seen.push_str(&format!("{}\n", describe(&checked, None, StreamStyle::PLAIN)));
         }
         expect![[r#"
             approve-refund.yaml: valid: approve-refund, nodes: 4, edges: 3

@@ -1,10 +1,10 @@
-//! Documents from files, and what was found in them.
+//! Workflow documents from files, and the problems found in them.
 //!
 //! Invariants
-//! - No more of a file is read than a document may have.
+//! - A file is read only up to the maximum size of a document.
 //!
-//! Not here: reading YAML and JSON (`kernel::definition::source`), what a good workflow is
-//! (`kernel::definition::parse`), how a finding looks (`client::document::draw`).
+//! Not here: reading YAML and JSON (`kernel::definition::source`), the rules for workflows
+//! (`kernel::definition::parse`), how a problem is drawn (`client::document::draw`).
 
 pub(super) mod draw;
 
@@ -17,7 +17,7 @@ use kernel::definition::source;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A text and what to call it.
+/// A text and the name of its file.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     /// The file as it was given; `-` is stdin.
@@ -25,7 +25,7 @@ pub(crate) struct Document {
     pub(crate) text: String,
 }
 
-/// Something wrong with a document, and where.
+/// A problem of a document, and its position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ impl From<Problem> for Finding {
 }
 
 impl Finding {
-    /// Something that has no place in the text.
+    /// A problem without a position in the text.
     pub(crate) fn plain(message: &str) -> Finding {
         Finding { message: message.to_owned(), ..Finding::default() }
     }
@@ -75,13 +75,13 @@ impl Document {
         };
         let size = read.with_context(|| format!("read {file}"))?;
         if size as u64 > most {
-            bail!("{file} is larger than {most} bytes");
+            bail!("{file} is larger than the maximum of {most} bytes");
         }
         let text = String::from_utf8(bytes).ok().with_context(|| format!("{file} is not UTF-8 text"))?;
         Ok(Document { file: file.to_owned(), text })
     }
 
-    /// The value that the text is, or the first thing that is wrong with it.
+    /// The value that the text holds, or its first problem.
     pub(crate) fn parse(&self) -> Result<Value, Finding> {
         let read = source::read(&self.text);
         match (read.value, read.problems.into_iter().next()) {
@@ -90,12 +90,12 @@ impl Document {
         }
     }
 
-    /// What to call the file in messages.
+    /// The name of the file in messages.
     pub(crate) fn shown(&self) -> &str {
         if self.file == "-" { "stdin" } else { &self.file }
     }
 
-    /// What to call a workflow that has no name of its own.
+    /// The name of a workflow whose file has no `name:`.
     pub(crate) fn stem(&self) -> Option<String> {
         let stem = std::path::Path::new(&self.file).file_stem()?.to_str()?;
         (self.file != "-").then(|| stem.to_owned())

@@ -1,52 +1,52 @@
-//! `eval`: what an expression comes to, on an execution or on an input given here.
+//! `eval`: evaluates an expression on an execution, or on a given input.
 //!
 //! Not here: the language (`kernel::expression`).
 
-use server::wire::{Evaluate, Evaluated};
+use server::wire::{EvaluateExpression, ExpressionValue};
 
-use super::Act;
+use super::Execute;
 use super::api::Answer;
-use super::connection::{Place, Session};
-use super::input::{self, Setting};
-use super::which::Which;
+use super::connection::{Session, WorkspaceArg};
+use super::execution_ref::ExecutionRef;
+use super::input::{self, InputField};
 use crate::exit::Exit;
 use crate::output;
 
-/// Try an expression on what an execution took and made, or on an input
+/// Evaluate an expression on the input and outputs of an execution, or on an input
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-An expression is what stands between ${{ and }} in a workflow, and in its conditions; text with ${{ }} in it is taken \
-too.
+An expression is the text between ${{ and }} in a workflow, or a condition. Text with ${{ }} in it works too.
 
 Examples:
   forebay eval 'nodes.fetch.output.status == 200' --execution @latest
   forebay eval 'total: ${{ inputs.total * 2 }}' -i total=21")]
-pub(crate) struct Eval {
+pub(crate) struct EvalArgs {
+    /// The expression
     #[arg(value_name = "EXPRESSION", allow_hyphen_values = true)]
     expression: String,
-    /// The execution to look at: its id, @latest, or @latest:WORKFLOW
+    /// The execution whose data is used: its id, @latest, or @latest:WORKFLOW
     #[arg(short, long, value_name = "EXECUTION")]
-    execution: Option<Which>,
-    /// An input: JSON, @FILE (YAML or JSON), or - for stdin
+    execution: Option<ExecutionRef>,
+    /// The input: JSON, @FILE (YAML or JSON), or - for stdin
     #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
     input: Option<String>,
-    /// One field of the input, put over --input
-    #[arg(short = 'i', long = "set", value_name = "KEY=VALUE", value_parser = input::read_setting)]
-    settings: Vec<Setting>,
+    /// One field of the input; overrides --input
+    #[arg(short = 'i', long = "field", value_name = "KEY=VALUE", value_parser = input::read_field)]
+    fields: Vec<InputField>,
     #[command(flatten)]
-    place: Place,
+    workspace: WorkspaceArg,
 }
 
-impl Act for Eval {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for EvalArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         let execution_id = match &self.execution {
-            Some(which) => Some(which.find(session, &self.place).await?),
+            Some(which) => Some(which.find(session, &self.workspace).await?),
             None => None,
         };
-        let input = input::assemble(self.input.as_deref(), &self.settings)?;
-        let body = Evaluate { expression: self.expression, execution_id, input };
-        let answer: Answer<Evaluated> = session.api.post("workflow/expressions/evaluate", &body).await?;
-        session.show(&answer, |answer| output::value(&answer.value))?;
+        let input = input::assemble(self.input.as_deref(), &self.fields)?;
+        let body = EvaluateExpression { expression: self.expression, execution_id, input };
+        let answer: Answer<ExpressionValue> = session.api.post("workflow/expressions/evaluate", &body).await?;
+        session.show(&answer, |answer| output::print_value(&answer.value))?;
         Ok(Exit::Done)
     }
 }

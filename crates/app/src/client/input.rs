@@ -1,49 +1,65 @@
-//! What an execution starts with, from the command line.
+//! Reads the input of an execution, times and durations from the command line.
 //!
 //! Invariants
-//! - A value is JSON where it reads as JSON and text otherwise; a number that would not keep its
-//!   digits (`007`, `1.10`, twenty digits) stays text.
-//! - Nothing given is silently replaced by something of another shape.
+//! - A value is JSON if it can be parsed as JSON, else text. A number that JSON would write differently (`007`, `1.10`,
+//!   twenty digits) stays text.
+//! - A nested field (`outer.inner=value`) is an error if `outer` already has a value that is not an object.
 //!
-//! Not here: what a workflow expects (the server says).
+//! Not here: which input a workflow accepts (the server checks it).
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use kernel::{duration, exact};
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
 use super::document::{Document, draw};
-use crate::exit::{as_usage, usage};
+use crate::exit::{as_usage_error, usage_error};
 
-/// One `-i key=value`: where it goes and what it is.
+/// One `-i key=value`: the path of the field, and its value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Setting {
+pub(crate) struct InputField {
     path: Vec<String>,
     value: Value,
 }
 
-/// The whole input: `--input` as the ground, each `-i` on top of it.
-pub(crate) fn assemble(input: Option<&str>, settings: &[Setting]) -> anyhow::Result<Option<Value>> {
-    overlay(input.map(read).transpose()?, settings)
+/// The whole input: that of `--input`, in which each `-i` sets a field.
+pub(crate) fn assemble(input: Option<&str>, fields: &[InputField]) -> anyhow::Result<Option<Value>> {
+    overlay(input.map(read).transpose()?, fields)
 }
 
-/// A whole input with each `-i` put on top of it.
-pub(crate) fn overlay(mut whole: Option<Value>, settings: &[Setting]) -> anyhow::Result<Option<Value>> {
-    for setting in settings {
+/// Sets the fields in an input.
+pub(crate) fn overlay(mut whole: Option<Value>, fields: &[InputField]) -> anyhow::Result<Option<Value>> {
+    for field in fields {
         let ground = whole.get_or_insert_with(|| Value::Object(Map::new()));
-        set(ground, setting)?;
+        set_field(ground, field)?;
     }
     Ok(whole)
 }
 
-/// Reads `key=value`; dots lead into objects.
-pub(crate) fn read_setting(text: &str) -> Result<Setting, String> {
+/// Reads `key=value`; a dot separates the names of nested fields.
+pub(crate) fn read_field(text: &str) -> Result<InputField, String> {
     let (key, value) = text.split_once('=').ok_or("write key=value")?;
     let path: Vec<String> = key.split('.').map(str::to_owned).collect();
     if path.iter().any(String::is_empty) {
         return Err("write key=value or outer.inner=value".to_owned());
     }
-    Ok(Setting { path, value: read_value(value) })
+    Ok(InputField { path, value: read_value(value) })
+}
+
+/// Reads a duration of whole seconds, such as `90s` or `2d`.
+pub(crate) fn read_id(text: &str) -> Result<Uuid, String> {
+    let refuse = |_| "write an id, as the list of this command (ls) shows it; names are not accepted here".to_owned();
+    text.parse().map_err(refuse)
+}
+
+pub(crate) fn read_seconds(text: &str) -> Result<u32, String> {
+    let length = duration::parse(text).map_err(|bad| bad.to_string())?;
+    match u32::try_from(length.as_secs()) {
+        Ok(seconds) if length.subsec_nanos() == 0 => Ok(seconds),
+        Ok(_) => Err("must be whole seconds, such as 90s".to_owned()),
+        Err(_) => Err("is too long: write a shorter duration".to_owned()),
+    }
 }
 
 /// Reads a time: RFC 3339, or a duration from now.
@@ -61,7 +77,7 @@ pub(crate) fn read_past(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
         return Ok(at);
     }
-    let expected = || "write a time such as 2030-01-31T09:00:00Z, or how long ago it was, such as 24h".to_owned();
+    let expected = || "write a time such as 2030-01-31T09:00:00Z, or how long ago, such as 24h".to_owned();
     let ago = duration::parse(text).map_err(|_| expected())?;
     Timestamp::now().checked_sub(ago).map_err(|_| expected())
 }
@@ -80,16 +96,16 @@ pub(crate) fn read(input: &str) -> anyhow::Result<Value> {
     read_of("--input", input)
 }
 
-/// The same, given as another flag.
+/// Reads the value of a flag: JSON, `@FILE`, or `-` for stdin. `flag` is the flag that an error names.
 pub(crate) fn read_of(flag: &str, input: &str) -> anyhow::Result<Value> {
-    read_any(flag, input).map_err(|error| as_usage(&error))
+    read_any(flag, input).map_err(|error| as_usage_error(&error))
 }
 
 fn read_any(flag: &str, input: &str) -> anyhow::Result<Value> {
     let file = if input == "-" { Some("-") } else { input.strip_prefix('@') };
     let Some(file) = file else {
-        let told = || format!("read {flag} as JSON (@FILE reads a file, - reads stdin)");
-        let value = serde_json::from_str(input).with_context(told)?;
+        let context = || format!("read {flag} as JSON (@FILE reads a file, - reads stdin)");
+        let value = serde_json::from_str(input).with_context(context)?;
         return match exact::beyond(input.as_bytes()) {
             Some(pointer) => Err(anyhow::anyhow!("{flag}: {pointer} {}", exact::MESSAGE)),
             None => Ok(value),
@@ -99,17 +115,17 @@ fn read_any(flag: &str, input: &str) -> anyhow::Result<Value> {
     document.parse().map_err(|finding| anyhow::anyhow!(draw::plain(document.shown(), &finding)))
 }
 
-fn set(ground: &mut Value, setting: &Setting) -> anyhow::Result<()> {
+fn set_field(ground: &mut Value, field: &InputField) -> anyhow::Result<()> {
     let mut at = ground;
-    for (depth, name) in setting.path.iter().enumerate() {
+    for (depth, name) in field.path.iter().enumerate() {
         let Value::Object(fields) = at else {
-            let outer = setting.path[..depth].join(".");
+            let outer = field.path[..depth].join(".");
             let outer = if outer.is_empty() { "the input" } else { &outer };
-            bail!(usage(format!("cannot set {}: {outer} is not an object", setting.path.join("."))));
+            bail!(usage_error(format!("cannot set {}: {outer} is not an object", field.path.join("."))));
         };
-        let is_last = depth + 1 == setting.path.len();
+        let is_last = depth + 1 == field.path.len();
         if is_last {
-            fields.insert(name.clone(), setting.value.clone());
+            fields.insert(name.clone(), field.value.clone());
             return Ok(());
         }
         at = fields.entry(name.as_str()).or_insert_with(|| Value::Object(Map::new()));
@@ -123,9 +139,9 @@ mod tests {
     use expect_test::{Expect, expect};
     use serde_json::json;
 
-    fn check(input: Option<&str>, settings: &[&str], expected: Expect) {
-        let settings: Result<Vec<Setting>, String> = settings.iter().map(|text| read_setting(text)).collect();
-        let seen = match settings.map(|settings| assemble(input, &settings)) {
+    fn check(input: Option<&str>, fields: &[&str], expected: Expect) {
+        let fields: Result<Vec<InputField>, String> = fields.iter().map(|text| read_field(text)).collect();
+        let seen = match fields.map(|fields| assemble(input, &fields)) {
             Ok(Ok(Some(value))) => value.to_string(),
             Ok(Ok(None)) => "nothing".to_owned(),
             Ok(Err(error)) => format!("error: {error:#}"),
@@ -204,13 +220,21 @@ mod tests {
     }
 
     #[test]
+    fn a_duration_in_seconds_has_a_unit_and_no_fraction() {
+        let table = [("90s", Some(90)), ("2d", Some(172_800)), ("0s", Some(0)), ("1h30m", Some(5_400))];
+        for (text, seconds) in table.into_iter().chain([("60", None), ("1500ms", None), ("", None), ("99999d", None)]) {
+            assert_eq!(read_seconds(text).ok(), seconds, "{text}");
+        }
+    }
+
+    #[test]
     fn an_input_file_may_be_yaml() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
         let file = directory.path().join("input.yaml");
         std::fs::write(&file, "order: {id: A1, total: 12}\n")?;
         let input = format!("@{}", file.display());
-        let settings = [read_setting("order.total=13").map_err(anyhow::Error::msg)?];
-        assert_eq!(assemble(Some(&input), &settings)?, Some(json!({"order": {"id": "A1", "total": 13}})));
+        let fields = [read_field("order.total=13").map_err(anyhow::Error::msg)?];
+        assert_eq!(assemble(Some(&input), &fields)?, Some(json!({"order": {"id": "A1", "total": 13}})));
         Ok(())
     }
 }

@@ -1,155 +1,150 @@
-//! Keys: made and shown once, listed by how they begin, revoked.
+//! API keys: create, list and revoke them.
 //!
 //! Invariants
-//! - A new key is the only thing on stdout, so that it can be piped to where it is kept.
+//! - A new key is the only output on stdout, so that it can be piped. It is shown only once.
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use kernel::access::Scope;
-use kernel::ids::{KeyId, WorkspaceId};
+use kernel::ids::KeyId;
 use server::wire;
 
 use super::api::Answer;
-use super::confirm::Sure;
-use super::connection::{Place, Session};
-use super::page::{Paging, Selection};
-use super::{Act, On, input};
+use super::confirmation::Confirmation;
+use super::connection::{Session, WorkspaceArg};
+use super::page::{ListArgs, PageArgs};
+use super::{Connected, Execute, input};
 use crate::exit::Exit;
 use crate::output::{self, Cell};
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
-    Create(On<Create>),
-    Ls(On<List>),
-    Revoke(On<Revoke>),
+pub(crate) enum KeyCommand {
+    Create(Connected<CreateKeyArgs>),
+    Ls(Connected<ListKeysArgs>),
+    Revoke(Connected<RevokeKeyArgs>),
 }
 
-/// Make a key for a workspace and show it, this once
+/// Create a key for a workspace; it is shown only once
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A key may do no more than the one that makes it: read looks, run starts and ends executions, manage publishes \
-workflows \
-and makes keys. Without --scope it has all that the one which makes it has. It works no longer than that one, and is \
-revoked with it.
+The scope read allows reading, run starts and ends executions, and manage publishes workflows and creates keys. The \
+commands of this program look names up, so they need read as well. A new \
+key cannot have more scopes than the key that creates it, and has the same scopes without --scope. It expires at the \
+latest with that key, and is revoked with it.
 
 Examples:
   export FOREBAY_KEY=$(forebay key create ci --workspace acme)
   forebay key create dashboard --workspace acme --scope read --expires 90d")]
-pub(crate) struct Create {
-    /// What to call it in lists
+pub(crate) struct CreateKeyArgs {
+    /// The name of the key in lists
     name: String,
-    /// What it may do: read, run, manage, separated by commas
+    /// Its scopes: read, run, manage, separated by commas
     #[arg(long, value_name = "SCOPE", value_delimiter = ',', value_parser = read_scope)]
     scope: Vec<Scope>,
-    /// When it stops working: 2030-01-31T09:00:00Z, or how long from now, such as 90d [default: with the key that makes
-    /// it]
+    /// When the key expires: 2030-01-31T09:00:00Z, or how long from now, such as 90d [default: when the key
+    /// that you use expires]
     #[arg(long, value_name = "TIME", value_parser = input::read_time)]
     expires: Option<Timestamp>,
     #[command(flatten)]
-    place: Place,
+    workspace: WorkspaceArg,
 }
 
-/// List the keys that work, by how they begin
+/// List keys that are neither revoked nor expired; only their prefix is shown
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forebay key ls --workspace acme")]
-pub(crate) struct List {
+pub(crate) struct ListKeysArgs {
     #[command(flatten)]
-    selection: Selection,
+    selection: ListArgs,
 }
 
-/// Revoke a key and every key made with it: within five seconds they open nothing
+/// Revoke a key and every key created with it; takes effect within five seconds
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   forebay key revoke fbk_3f9a01cd
   forebay key revoke 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --yes")]
-pub(crate) struct Revoke {
-    /// Its id, or how it begins, as `key ls` shows them
-    #[arg(value_name = "ID|START")]
-    which: String,
+pub(crate) struct RevokeKeyArgs {
+    /// The key's id or prefix, as `key ls` shows them
+    #[arg(value_name = "ID|PREFIX")]
+    id_or_prefix: String,
     #[command(flatten)]
-    sure: Sure,
+    confirmation: Confirmation,
 }
 
 fn read_scope(text: &str) -> Result<Scope, String> {
     Scope::parse(text).ok_or_else(|| format!("write one of {}", Scope::ALL.map(Scope::name).join(", ")))
 }
 
-commands!(Create, Ls, Revoke);
+commands!(KeyCommand: Create, Ls, Revoke);
 
-impl Act for Create {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let workspace_id = session.workspace(&self.place).await?;
+impl Execute for CreateKeyArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
+        let workspace_id = session.workspace(&self.workspace).await?;
         let scopes = Some(self.scope).filter(|scopes| !scopes.is_empty());
-        make(session, wire::CreateKey { name: self.name, workspace_id, scopes, expires_at: self.expires }).await
+        let body = wire::CreateApiKey { name: self.name, workspace_id, scopes, expires_at: self.expires };
+        let created: Answer<wire::CreatedApiKey> = session.api.post("keys", &body).await?;
+        session.show(&created, |created| output::print_line(output::clean(&created.key)))?;
+        session.note("Save this key now: it is shown only once. Commands read it from FOREBAY_KEY.")?;
+        Ok(Exit::Done)
     }
 }
 
-/// Makes a key that has every scope and never ends.
-pub(super) async fn plain(session: &Session, workspace: WorkspaceId, name: String) -> anyhow::Result<Exit> {
-    make(session, wire::CreateKey { name, workspace_id: Some(workspace), scopes: None, expires_at: None }).await
-}
-
-async fn make(session: &Session, body: wire::CreateKey) -> anyhow::Result<Exit> {
-    let made: Answer<wire::CreatedKey> = session.api.post("keys", &body).await?;
-    session.show(&made, |made| output::line(output::clean(&made.key)))?;
-    session.tell("Keep this key now: it is shown this once and stored nowhere. Use it as FOREBAY_KEY.")?;
-    Ok(Exit::Done)
-}
-
-impl Act for List {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for ListKeysArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         let listed = self.selection.fetch(session, "keys", &[]).await?;
         listed.show(
             session,
-            &["NAME", "BEGINS", "SCOPES", "WORKSPACE", "EXPIRES", "LAST USED", "MADE BY", "ID"],
+            &["NAME", "PREFIX", "SCOPES", "WORKSPACE", "EXPIRES", "LAST USED", "CREATED BY", "ID"],
             row,
         )?;
         Ok(Exit::Done)
     }
 }
 
-impl Act for Revoke {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let id = match self.which.parse() {
+impl Execute for RevokeKeyArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
+        let id = match self.id_or_prefix.parse() {
             Ok(id) => id,
-            Err(_) => beginning(session, &self.which).await?,
+            Err(_) => find_by_prefix(session, &self.id_or_prefix).await?,
         };
-        if !self.sure.confirm(&format!("Revoke key {id} and every key made with it? Whoever uses one is refused."))? {
-            output::note("nothing was done")?;
+        if !self
+            .confirmation
+            .confirm(&format!("Revoke key {id} and every key created with it? Requests with these keys are refused."))?
+        {
+            output::print_note("nothing was done")?;
             return Ok(Exit::Error);
         }
-        session.api.delete(&format!("keys/{id}")).await?;
-        session.tell(format!("{id}: revoked"))?;
+        session.api.post_empty(&format!("keys/{id}/revoke")).await?;
+        session.note(format!("{id}: revoked"))?;
         Ok(Exit::Done)
     }
 }
 
-/// The one key that begins so.
-async fn beginning(session: &Session, start: &str) -> anyhow::Result<KeyId> {
-    let all: Vec<wire::Key> = Paging::every().fetch(session, "keys", &[]).await.context("find the key")?.items;
-    let begins = |key: &&wire::Key| key.prefix.as_deref() == Some(start);
-    let found: Vec<&wire::Key> = all.iter().filter(begins).collect();
+/// The id of the only key with this prefix.
+async fn find_by_prefix(session: &Session, prefix: &str) -> anyhow::Result<KeyId> {
+    let all: Vec<wire::ApiKey> = PageArgs::every().fetch(session, "keys", &[]).await.context("find the key")?.items;
+    let has_prefix = |key: &&wire::ApiKey| key.prefix.as_deref() == Some(prefix);
+    let found: Vec<&wire::ApiKey> = all.iter().filter(has_prefix).collect();
     match found.as_slice() {
         [one] => Ok(one.id),
         [] => bail!(
-            "there is no key that begins with {start} and that this key can see; list them: {}",
+            "there is no key with the prefix {prefix}, or this key cannot access it; list keys: {}",
             session.hint(&["key", "ls"])
         ),
-        many => bail!("{} keys begin with {start}: give the id", many.len()),
+        many => bail!("{} keys have the prefix {prefix}: give the id instead", many.len()),
     }
 }
 
-fn row(key: &wire::Key) -> Vec<Cell> {
+fn row(key: &wire::ApiKey) -> Vec<Cell> {
     let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.name()).collect();
     vec![
         Cell::new(&key.name),
-        Cell::maybe(key.prefix.as_ref()),
+        Cell::optional(key.prefix.as_ref()),
         Cell::new(scopes.join(",")),
         Cell::new(key.workspace_id.map_or_else(|| "all: a root key".to_owned(), |id| id.to_string())),
-        Cell::maybe(key.expires_at.map(output::time)),
-        Cell::maybe(key.last_used_at.map(output::time)),
-        Cell::maybe(key.created_by.as_ref()),
+        Cell::optional(key.expires_at.map(output::format_time)),
+        Cell::optional(key.last_used_at.map(output::format_time)),
+        Cell::optional(key.created_by.as_ref()),
         Cell::new(key.id),
     ]
 }

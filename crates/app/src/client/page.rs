@@ -1,8 +1,8 @@
-//! Lists that come in pages: as many as were asked for, or all.
+//! Lists that the server sends in pages.
 //!
 //! Invariants
-//! - One page is shown as the server sent it; several are one list with every item, in their order.
-//! - What is left out is said, with how to go on.
+//! - A single page is shown as the server sent it; several pages are joined into one list, in their order.
+//! - If there are more items, a message says so, with the flag that continues the list.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -10,36 +10,36 @@ use server::wire::Page;
 
 use super::Format;
 use super::api::{Answer, Query};
-use super::connection::{Place, Session};
+use super::connection::{Session, WorkspaceArg};
 use crate::output;
 
-/// The most that a server gives at once.
-const MOST: u32 = 200;
+/// The largest page that the server sends.
+const MAX_PAGE: u32 = 200;
 
-/// How much of a list to show.
+/// Which part of a list to show.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Paging {
-    /// The most to list
+pub(crate) struct PageArgs {
+    /// The maximum number of items
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Every one there is, however many
+    /// All items
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Go on behind an earlier page
+    /// Continue after an earlier page, with the cursor that it ended with
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
 }
 
-/// How much of a list to show, and of which workspace.
+/// Which part of a list to show, and of which workspace.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Selection {
+pub(crate) struct ListArgs {
     #[command(flatten)]
-    paging: Paging,
+    paging: PageArgs,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) workspace: WorkspaceArg,
 }
 
-/// What was asked for of a list.
+/// The fetched part of a list.
 #[derive(Debug)]
 pub(crate) struct Listing<T> {
     pub(crate) items: Vec<T>,
@@ -47,13 +47,13 @@ pub(crate) struct Listing<T> {
     body: String,
 }
 
-impl Paging {
-    /// All of a list.
-    pub(crate) fn every() -> Paging {
-        Paging { limit: MOST, all: true, cursor: None }
+impl PageArgs {
+    /// The arguments that request all items of a list.
+    pub(crate) fn every() -> PageArgs {
+        PageArgs { limit: MAX_PAGE, all: true, cursor: None }
     }
 
-    /// Asks for page after page until there is enough.
+    /// Fetches pages until there are enough items.
     pub(crate) async fn fetch<T: DeserializeOwned>(
         &self,
         session: &Session,
@@ -63,7 +63,8 @@ impl Paging {
         let (mut items, mut bodies, mut cursor) = (Vec::new(), Vec::new(), self.cursor.clone());
         loop {
             let left = usize::try_from(self.limit).unwrap_or(usize::MAX).saturating_sub(items.len());
-            let size = if self.all { MOST } else { MOST.min(u32::try_from(left).unwrap_or(MOST)) }.to_string();
+            let size =
+                if self.all { MAX_PAGE } else { MAX_PAGE.min(u32::try_from(left).unwrap_or(MAX_PAGE)) }.to_string();
             let mut query = query.to_vec();
             query.push(("limit", &size));
             query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
@@ -73,29 +74,29 @@ impl Paging {
             cursor = page.next_cursor;
             let enough = !self.all && items.len() as u64 >= u64::from(self.limit);
             if cursor.is_none() || enough {
-                return Ok(Listing { items, body: whole(bodies, cursor.as_deref())?, next_cursor: cursor });
+                return Ok(Listing { items, body: merge_bodies(bodies, cursor.as_deref())?, next_cursor: cursor });
             }
         }
     }
 }
 
-impl Selection {
-    /// What the workspace has in a list, or with a root key all of them, narrowed by what is given.
+impl ListArgs {
+    /// Fetches a list with these filters: that of the workspace, or with a root key and no workspace that of all.
     pub(crate) async fn fetch<T: DeserializeOwned>(
         &self,
         session: &Session,
         path: &str,
-        narrowed: &[(&str, Option<String>)],
+        filters: &[(&str, Option<String>)],
     ) -> anyhow::Result<Listing<T>> {
-        let workspace = ("workspaceId", session.workspace(&self.place).await?.map(|id| id.to_string()));
-        let given = narrowed.iter().chain([&workspace]);
+        let workspace = ("workspaceId", session.workspace(&self.workspace).await?.map(|id| id.to_string()));
+        let given = filters.iter().chain([&workspace]);
         let query: Vec<(&str, &str)> = given.filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
         self.paging.fetch(session, path, &query).await
     }
 }
 
-/// One answer of several.
-fn whole(mut bodies: Vec<String>, next: Option<&str>) -> anyhow::Result<String> {
+/// The bodies of several pages as one.
+fn merge_bodies(mut bodies: Vec<String>, next: Option<&str>) -> anyhow::Result<String> {
     if let [_] = bodies.as_slice() {
         return Ok(bodies.swap_remove(0));
     }
@@ -114,12 +115,12 @@ fn whole(mut bodies: Vec<String>, next: Option<&str>) -> anyhow::Result<String> 
 }
 
 impl<T> Listing<T> {
-    /// As one answer of the server.
+    /// The list as one answer of the server.
     pub(crate) fn into_answer(self) -> Answer<Page<T>> {
         Answer { value: Page { items: self.items, next_cursor: self.next_cursor }, body: self.body }
     }
 
-    /// Shows the list, and says whether there is more.
+    /// Shows the list, and a message if there are more items.
     pub(crate) fn show(
         &self,
         session: &Session,
@@ -127,11 +128,11 @@ impl<T> Listing<T> {
         row: impl Fn(&T) -> Vec<output::Cell>,
     ) -> anyhow::Result<()> {
         match session.format {
-            Format::Json => output::json(&self.body, session.stdout)?,
-            Format::Table => output::table(head, self.items.iter().map(row).collect(), session.stdout)?,
+            Format::Json => output::print_json(&self.body, session.stdout)?,
+            Format::Table => output::print_table(head, self.items.iter().map(row).collect(), session.stdout)?,
         }
         match &self.next_cursor {
-            Some(next) => session.tell(format!("There are more: add --all, or --cursor {}", output::clean(next))),
+            Some(next) => session.note(format!("There are more items: add --all, or --cursor {}", output::clean(next))),
             None => Ok(()),
         }
     }
@@ -144,10 +145,10 @@ mod tests {
     #[test]
     fn several_pages_are_one_list_and_one_is_as_it_came() -> anyhow::Result<()> {
         let page = r#"{"items": [1, 2], "nextCursor": "a"}"#.to_owned();
-        assert_eq!(whole(vec![page.clone()], Some("a"))?, page);
+        assert_eq!(merge_bodies(vec![page.clone()], Some("a"))?, page);
         let last = r#"{"items":[3]}"#.to_owned();
-        assert_eq!(whole(vec![page.clone(), last], None)?, r#"{"items":[1,2,3]}"#);
-        assert_eq!(whole(vec![page.clone(), page], Some("b"))?, r#"{"items":[1,2,1,2],"nextCursor":"b"}"#);
+        assert_eq!(merge_bodies(vec![page.clone(), last], None)?, r#"{"items":[1,2,3]}"#);
+        assert_eq!(merge_bodies(vec![page.clone(), page], Some("b"))?, r#"{"items":[1,2,1,2],"nextCursor":"b"}"#);
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
-//! The queue: one item and why it waits, and the dead letter.
+//! `queue`: one queue item and why it waits; the dead letters.
 //!
 //! Invariants
-//! - An item says what holds it back, and who holds that.
+//! - A waiting item is shown with the reason why it waits, and with the executions that hold the slot or the
+//!   concurrency key that it needs.
 
 use anyhow::Context;
 use kernel::ids::{ExecutionId, QueueItemId};
@@ -9,14 +10,14 @@ use kernel::queue::explain::Waiting;
 use server::wire;
 
 use super::api::Answer;
-use super::connection::{Place, Session};
-use super::page::Selection;
-use super::which::{self, Which};
-use super::{Act, On, definition};
+use super::connection::{Session, WorkspaceArg};
+use super::execution_ref::{self, ExecutionRef};
+use super::page::ListArgs;
+use super::{Connected, Execute, definition};
 use crate::exit::Exit;
-use crate::output::{self, Cell, Look};
+use crate::output::{self, Cell, StreamStyle};
 
-/// Show a queue item: its place in line, why it waits, who holds what it waits for
+/// Show why an execution waits; list and dismiss dead letters
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -27,94 +28,94 @@ Examples:
   forebay queue 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a
   forebay queue ls --failed --workspace acme"
 )]
-pub(crate) struct Command {
+pub(crate) struct QueueArgs {
     #[command(subcommand)]
-    more: Option<More>,
+    more: Option<QueueCommand>,
     #[command(flatten)]
-    item: On<Item>,
+    item: Connected<GetQueueItemArgs>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum More {
-    Ls(On<Letters>),
-    Dismiss(On<Dismiss>),
+pub(crate) enum QueueCommand {
+    Ls(Connected<ListDeadLettersArgs>),
+    Dismiss(Connected<DismissDeadLetterArgs>),
 }
 
-/// One item.
+/// The queue item of one execution.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Item {
-    // Required but for the commands below, which do not take it.
-    #[arg(required = true, value_name = "EXECUTION", help = which::HELP)]
-    execution: Option<Which>,
+pub(crate) struct GetQueueItemArgs {
+    // Required, except by the subcommands.
+    #[arg(required = true, value_name = "EXECUTION", help = execution_ref::HELP)]
+    execution: Option<ExecutionRef>,
     #[command(flatten)]
-    place: Place,
+    workspace: WorkspaceArg,
 }
 
-/// List the dead letter: what failed, until it is dismissed
+/// List dead letters: failed queue items that nobody has dismissed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   forebay queue ls --failed
   forebay queue ls --failed --workflow order --workspace acme")]
-pub(crate) struct Letters {
-    /// Those that failed; the others are found by their execution
+pub(crate) struct ListDeadLettersArgs {
+    /// List failed items; other items are shown by `forebay queue EXECUTION`
     #[arg(long, required = true)]
     failed: bool,
-    /// Only those of this workflow, by name or id
+    /// Only dead letters of this workflow, by name or id
     #[arg(long, value_name = "NAME|ID")]
     workflow: Option<String>,
     #[command(flatten)]
-    selection: Selection,
+    selection: ListArgs,
 }
 
-/// Take a dead letter away; its execution stays as the record
+/// Dismiss a dead letter; its execution is kept
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forebay queue dismiss 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a")]
-pub(crate) struct Dismiss {
-    #[arg(value_name = "EXECUTION", help = which::HELP)]
-    execution: Which,
+pub(crate) struct DismissDeadLetterArgs {
+    #[arg(value_name = "EXECUTION", help = execution_ref::HELP)]
+    execution: ExecutionRef,
     #[command(flatten)]
-    place: Place,
+    workspace: WorkspaceArg,
 }
 
-impl Command {
+impl QueueArgs {
     pub(super) async fn run(self) -> Exit {
         match self.more {
-            Some(More::Ls(letters)) => letters.run().await,
-            Some(More::Dismiss(dismiss)) => dismiss.run().await,
+            Some(QueueCommand::Ls(dead_letters)) => dead_letters.run().await,
+            Some(QueueCommand::Dismiss(dismiss)) => dismiss.run().await,
             None => self.item.run().await,
         }
     }
 }
 
-impl Act for Item {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let which = self.execution.context("an execution is required")?;
-        let id = which.find(session, &self.place).await?;
+impl Execute for GetQueueItemArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
+        let execution = self.execution.context("an execution is required")?;
+        let id = execution.find(session, &self.workspace).await?;
         let item: Answer<wire::QueueItem> = session.api.get(&path(id.queue_item()), &[]).await?;
-        session.show(&item, |item| ticket(item, session.stdout))?;
+        session.show(&item, |item| card(item, session.stdout))?;
         Ok(Exit::Done)
     }
 }
 
-impl Act for Letters {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let definition = definition::find_id(session, self.workflow.as_deref(), &self.selection.place).await?;
+impl Execute for ListDeadLettersArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
+        let definition = definition::find_id(session, self.workflow.as_deref(), &self.selection.workspace).await?;
         let given = [
             ("status", self.failed.then(|| "FAILED".to_owned())),
             ("workflowDefinitionId", definition.map(|id| id.to_string())),
         ];
-        let letters = self.selection.fetch(session, "workflow/queue", &given).await?;
-        letters.show(session, &["EXECUTION", "WORKFLOW", "STATUS", "FAILED", "WHY"], row)?;
+        let dead_letters = self.selection.fetch(session, "workflow/queue", &given).await?;
+        dead_letters.show(session, &["EXECUTION", "WORKFLOW", "STATUS", "FAILED", "REASON"], row)?;
         Ok(Exit::Done)
     }
 }
 
-impl Act for Dismiss {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let id = self.execution.find(session, &self.place).await?;
-        session.api.order(&format!("{}/dismiss", path(id.queue_item()))).await?;
-        session.tell(format!("{id}: dismissed"))?;
+impl Execute for DismissDeadLetterArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
+        let id = self.execution.find(session, &self.workspace).await?;
+        session.api.post_empty(&format!("{}/dismiss", path(id.queue_item()))).await?;
+        session.note(format!("{id}: dismissed"))?;
         Ok(Exit::Done)
     }
 }
@@ -123,10 +124,10 @@ fn path(item: QueueItemId) -> String {
     format!("workflow/queue/{item}")
 }
 
-/// Why an item waits: its place, the reason, and who holds what it waits for.
-pub(super) fn why(item: &wire::QueueItem) -> Vec<(&'static str, Cell)> {
+/// Why an item waits: its position, the reason, and the executions that hold what it needs.
+pub(super) fn describe_waiting(item: &wire::QueueItem) -> Vec<(&'static str, Cell)> {
     let mut pairs = Vec::new();
-    pairs.extend(item.position.map(|position| ("position", Cell::new(output::count(position)))));
+    pairs.extend(item.position.map(|position| ("position", Cell::new(output::format_count(position)))));
     if let Some(waiting) = &item.waiting {
         pairs.push(("waiting", Cell::new(&waiting.message)));
         pairs.extend(holders(&waiting.reason).iter().map(|id| ("held by", Cell::new(id))));
@@ -143,28 +144,28 @@ fn holders(reason: &Waiting) -> &[ExecutionId] {
     }
 }
 
-fn ticket(item: &wire::QueueItem, look: Look) -> anyhow::Result<()> {
+fn card(item: &wire::QueueItem, style: StreamStyle) -> anyhow::Result<()> {
     let mut pairs = vec![
         ("queue", Cell::new(item.queue_id)),
         ("status", Cell::status(item.status.name())),
         ("execution", Cell::status(item.execution_status.name())),
         ("priority", Cell::new(item.priority)),
-        ("created", Cell::new(output::time(item.created_at))),
+        ("created", Cell::new(output::format_time(item.created_at))),
     ];
-    pairs.extend(why(item));
+    pairs.extend(describe_waiting(item));
     pairs.extend((item.attempts > 0).then(|| ("attempts", Cell::new(item.attempts))));
     pairs.extend(item.last_error.as_ref().map(|error| ("last error", Cell::new(error))));
-    output::record(&pairs, look)
+    output::print_record(&pairs, style)
 }
 
-fn row(letter: &wire::DeadLetter) -> Vec<Cell> {
-    let name = letter.workflow_name.clone().unwrap_or_else(|| letter.workflow_definition_id.to_string());
-    let why = letter.error.as_ref().map(output::failure).or_else(|| letter.last_error.clone());
+fn row(dead_letter: &wire::DeadLetter) -> Vec<Cell> {
+    let name = dead_letter.workflow_name.clone().unwrap_or_else(|| dead_letter.workflow_definition_id.to_string());
+    let why = dead_letter.error.as_ref().map(output::format_failure).or_else(|| dead_letter.last_error.clone());
     vec![
-        Cell::new(letter.execution_id),
+        Cell::new(dead_letter.execution_id),
         Cell::new(name),
-        letter.execution_status.map_or_else(|| Cell::maybe(None::<&str>), |status| Cell::status(status.name())),
-        Cell::maybe(letter.failed_at.map(output::time)),
+        dead_letter.execution_status.map_or_else(|| Cell::optional(None::<&str>), |status| Cell::status(status.name())),
+        Cell::optional(dead_letter.failed_at.map(output::format_time)),
         Cell::new(why.unwrap_or_default()),
     ]
 }

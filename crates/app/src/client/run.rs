@@ -1,11 +1,10 @@
-//! `run`: one start, or many from a file.
+//! `run`: starts one execution, or one for each line of a file.
 //!
 //! Invariants
-//! - A start carries an idempotency key, given or made up, so that repeating it after a lost answer
-//!   starts nothing twice.
-//! - An execution's output is the only thing on stdout when it is watched.
+//! - Every start request has an idempotency key, given or generated, so that a repeated request starts nothing twice.
+//! - With `--watch`, stdout holds only the output of the execution.
 //!
-//! Not here: following one to its end (`watch`), reading inputs (`input`), many starts (`bulk`).
+//! Not here: following an execution to its end (`watch`), reading inputs (`input`), many starts (`bulk`).
 
 use std::time::Duration;
 
@@ -16,19 +15,19 @@ use server::wire;
 use uuid::Uuid;
 
 use super::api::Answer;
-use super::connection::{Place, Session};
-use super::input::{self, Setting};
-use super::{Act, bulk, definition, watch};
+use super::connection::{Session, WorkspaceArg};
+use super::input::{self, InputField};
+use super::{Execute, bulk, definition, watch};
 use crate::exit::Exit;
-use crate::output::{self, Cell, Look};
+use crate::output::{self, Cell, StreamStyle};
 
-/// Start a workflow, and watch it if you like
+/// Start an execution of a workflow
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-With --watch the output goes to stdout, progress to stderr, and the exit code says how it ended.
+With --watch the execution's output goes to stdout, its progress to stderr, and the exit code says how it ended.
 
-With --bulk every line of the file is the input of one execution, as JSON. All lines are read before anything is \
-started; then each is answered on its own, and the exit code is 1 if any was refused. The same file with the same \
+With --bulk every line of the file is the input of one execution, as JSON. All lines are read before the first start. \
+Each line has its own result, and the exit code is 1 if any line was refused. The same file with the same \
 --idempotency-key starts nothing twice.
 
 Examples:
@@ -37,44 +36,45 @@ Examples:
   forebay run nightly --at 2030-01-31T02:00:00Z --idempotency-key nightly-2030-01-31
   forebay run report --watch --timeout 60s -o json | jq .output
   forebay run order --bulk orders.jsonl --idempotency-key orders-2030-01-31")]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// The workflow, by name or id
     #[arg(value_name = "WORKFLOW")]
     workflow: String,
     /// The input: JSON, @FILE (YAML or JSON), or - for stdin
     #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
     input: Option<String>,
-    /// One field of the input: JSON if it reads as JSON, else text; dots lead into objects
-    #[arg(short = 'i', long = "set", value_name = "KEY=VALUE", value_parser = input::read_setting)]
-    settings: Vec<Setting>,
-    /// A file of inputs, one JSON value a line, to start one execution each; - reads stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "settings", "watch"])]
+    /// One field of the input, as JSON or else text; outer.inner=value sets a nested field, id='"7"' a text of
+    /// digits
+    #[arg(short = 'i', long = "field", value_name = "KEY=VALUE", value_parser = input::read_field)]
+    fields: Vec<InputField>,
+    /// Start one execution for each line of this file, with the line as its input; - reads stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "fields", "watch"])]
     bulk: Option<String>,
-    /// 1 goes first, 3 is usual, 5 goes last
+    /// The priority: 1 (first) to 5 (last) [default: 3]
     #[arg(long, value_name = "N", value_parser = read_priority)]
     priority: Option<Priority>,
-    /// Not before this time: 2030-01-31T09:00:00Z, or how long from now, such as 10m
+    /// Do not start before this time: 2030-01-31T09:00:00Z, or how long from now, such as 10m
     #[arg(long, value_name = "TIME", value_parser = input::read_time)]
     at: Option<Timestamp>,
-    /// Executions with the same key take turns
+    /// Executions with the same key run one after the other
     #[arg(long, value_name = "KEY")]
     concurrency_key: Option<String>,
-    /// The same key starts the same execution only once
+    /// The same key starts only one execution [default: a new key]
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]
     follow: Follow,
     #[command(flatten)]
-    place: Place,
+    workspace: WorkspaceArg,
 }
 
-/// Whether to follow what was started.
+/// Whether to watch the started execution.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Follow {
-    /// Follow it to its end
+    /// Watch the execution until it ends
     #[arg(short, long)]
     watch: bool,
-    /// How long to watch, such as 60s; the execution goes on
+    /// Stop watching after this time, such as 60s; the execution continues
     #[arg(long, value_name = "DURATION", value_parser = kernel::duration::parse, requires = "watch")]
     timeout: Option<Duration>,
 }
@@ -84,11 +84,11 @@ pub(super) fn read_priority(text: &str) -> Result<Priority, String> {
     Priority::new(number).map_err(|bad| bad.to_string())
 }
 
-impl Act for Run {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for RunArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         let lines = self.bulk.as_deref().map(bulk::load).transpose()?;
-        let input = input::assemble(self.input.as_deref(), &self.settings)?;
-        let definition = definition::find(session, &self.workflow, &self.place).await?;
+        let input = input::assemble(self.input.as_deref(), &self.fields)?;
+        let definition = definition::find(session, &self.workflow, &self.workspace).await?;
         let body = wire::StartExecution {
             workflow_definition_id: definition.id,
             workspace_id: Some(definition.workspace_id),
@@ -101,7 +101,7 @@ impl Act for Run {
         if let Some(lines) = lines {
             return bulk::start(session, &lines, &body, &key).await;
         }
-        let started: Answer<wire::Started> = session
+        let started: Answer<wire::StartedExecution> = session
             .api
             .post_once("workflow/executions/start", &body, &key)
             .await
@@ -111,22 +111,26 @@ impl Act for Run {
 }
 
 impl Follow {
-    /// Tells of what was started, or follows it to its end.
-    pub(super) async fn started(self, session: &Session, started: &Answer<wire::Started>) -> anyhow::Result<Exit> {
+    /// Shows the started execution, or watches it until it ends.
+    pub(super) async fn started(
+        self,
+        session: &Session,
+        started: &Answer<wire::StartedExecution>,
+    ) -> anyhow::Result<Exit> {
         let id = started.value.execution_id;
         if self.watch {
-            output::note(format!("execution {id}"))?;
+            output::print_note(format!("execution {id}"))?;
             return watch::follow(session, id, self.timeout).await;
         }
         session.show(started, |started| announce(started, session.stdout))?;
         let id = id.to_string();
-        session.tell(format!("watch it: {}", session.hint(&["watch", &id])))?;
-        session.tell(format!("why it waits: {}", session.hint(&["queue", &id])))?;
+        session.note(format!("watch it: {}", session.hint(&["watch", &id])))?;
+        session.note(format!("why it waits: {}", session.hint(&["queue", &id])))?;
         Ok(Exit::Done)
     }
 }
 
-fn announce(started: &wire::Started, look: Look) -> anyhow::Result<()> {
+fn announce(started: &wire::StartedExecution, style: StreamStyle) -> anyhow::Result<()> {
     let pairs = [("execution", Cell::new(started.execution_id)), ("status", Cell::status(started.status.name()))];
-    output::record(&pairs, look)
+    output::print_record(&pairs, style)
 }

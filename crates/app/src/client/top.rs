@@ -1,9 +1,9 @@
-//! `top`: the workspaces as they are now, the busiest first.
+//! `top`: shows the current load of the workspaces, the busiest first.
 //!
 //! Invariants
-//! - A look asks for a bounded number of workspaces and of capacities.
-//! - It looks when an execution changed, at most once a second, and now and then in any case.
-//! - Without a terminal, or for JSON, it looks once.
+//! - A poll requests a bounded number of workspaces and capacities.
+//! - The command polls after each change of an execution, at most once a second, and also at the interval `--every`.
+//! - Without a terminal, or with `-o json`, it polls once.
 //!
 //! Not here: the terminal itself (`top::screen`).
 
@@ -13,50 +13,49 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
-use server::wire::{Capacity, Count, Page, Workspace};
+use server::wire::{BoundedCount, Capacity, Page, Workspace};
 use tokio::time::Instant;
 
-use super::api::{Answer, Error, Live, Waited};
+use super::api::{Answer, Error, EventStream, Wake};
 use super::connection::Session;
-use super::{Act, Format};
-use crate::exit::{Exit, usage};
-use crate::output::{self, Cell, Look};
-use screen::{Key, Screen};
+use super::{Execute, Format};
+use crate::exit::{Exit, usage_error};
+use crate::output::{self, Cell, StreamStyle};
+use screen::{Screen, ScreenCommand};
 
-/// How many pages of workspaces are looked at for the busiest.
+/// How many pages of workspaces are searched for the busiest ones.
 const PAGES: usize = 5;
 const PAGE: &str = "200";
-/// How many capacities are asked for at once.
+/// How many capacities are requested at the same time.
 const AT_ONCE: usize = 8;
 const SHORTEST: Duration = Duration::from_millis(200);
-/// The shortest between two looks, however much changes.
-const BREATH: Duration = Duration::from_secs(1);
-/// The longest, while nothing tells of changes.
-const UNTOLD: Duration = Duration::from_secs(2);
-/// What tells of every execution that changes.
+/// The shortest time between two polls.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// The longest time between two polls while the event stream is not open.
+const MAX_PAUSE_WITHOUT_STREAM: Duration = Duration::from_secs(2);
+/// The stream of events about every execution.
 const STREAM: &str = "workflow/executions/events";
 
-/// Watch the workspaces: what runs, what may, what waits and for how long
+/// Watch the load of the workspaces: running, waiting and failed executions
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The busiest are on top. q or Ctrl-C ends it; without a terminal, and with -o json, it looks once. WAITING is what \
-could \
-start if there were room, OLDEST how long the first of it has waited, LATER what waits for a time, FAILED the dead \
-letter.
+The busiest workspaces are on top. Press q or Ctrl-C to quit. Without a terminal, and with -o json, the list is \
+printed once. WAITING counts executions that could start now if there were a free slot, OLDEST is how long the first \
+of them has waited, DELAYED counts executions that wait for a time, and FAILED counts dead letters.
 
 Examples:
   forebay top
   forebay top --every 10s --limit 5")]
-pub(crate) struct Top {
-    /// How often to look even if nothing is told to have changed
+pub(crate) struct TopArgs {
+    /// How often to refresh even if no change was reported
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = kernel::duration::parse)]
     every: Duration,
-    /// The most workspaces to show
+    /// The maximum number of workspaces
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=200))]
     limit: u8,
 }
 
-/// A workspace and what it has room for.
+/// A workspace and its capacity.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
@@ -65,46 +64,46 @@ struct Row {
     capacity: Capacity,
 }
 
-impl Act for Top {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for TopArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         if self.every < SHORTEST {
-            return Err(usage("--every: look every 200ms at most"));
+            return Err(usage_error("--every must be at least 200ms"));
         }
         if session.format == Format::Json {
-            let rows = look(session, usize::from(self.limit)).await?;
-            output::json(&serde_json::to_string(&serde_json::json!({ "items": rows }))?, session.stdout)?;
+            let rows = fetch_rows(session, usize::from(self.limit)).await?;
+            output::print_json(&serde_json::to_string(&serde_json::json!({ "items": rows }))?, session.stdout)?;
             return Ok(Exit::Done);
         }
         if !session.stdout.terminal {
-            output::line(table(&look(session, usize::from(self.limit)).await?, session.stdout))?;
+            output::print_line(table(&fetch_rows(session, usize::from(self.limit)).await?, session.stdout))?;
             return Ok(Exit::Done);
         }
         self.watch(session).await
     }
 }
 
-impl Top {
+impl TopArgs {
     async fn watch(self, session: &Session) -> anyhow::Result<Exit> {
         let mut screen = Screen::open()?;
-        let mut live = Live::new(STREAM.to_owned());
+        let mut live = EventStream::new(STREAM.to_owned());
         loop {
             live.open(&session.api).await;
-            let looked = Instant::now();
-            let text = match look(session, usize::from(self.limit)).await {
+            let polled_at = Instant::now();
+            let text = match fetch_rows(session, usize::from(self.limit)).await {
                 Ok(rows) => table(&rows, session.stdout),
-                Err(error) if error.is_passing() => format!("{}; trying again", output::clean(&error.to_string())),
+                Err(error) if error.is_transient() => format!("{}; retrying", output::clean(&error.to_string())),
                 Err(error) => return Err(error.into()),
             };
-            screen.draw(&format!("{text}\n\nq ends"))?;
+            screen.draw(&format!("{text}\n\nq quits"))?;
             let changed = async {
-                let most = if live.is_open() { self.every } else { self.every.min(UNTOLD) };
-                if live.wait(most).await == Waited::Told {
-                    tokio::time::sleep_until(looked + BREATH.min(self.every)).await;
+                let most = if live.is_open() { self.every } else { self.every.min(MAX_PAUSE_WITHOUT_STREAM) };
+                if live.wait(most).await == Wake::Changed {
+                    tokio::time::sleep_until(polled_at + MIN_PAUSE.min(self.every)).await;
                 }
             };
             match screen.wait(changed).await? {
-                Some(Key::Quit) => return Ok(Exit::Done),
-                Some(Key::Interrupt) => return Ok(Exit::Interrupted),
+                Some(ScreenCommand::Quit) => return Ok(Exit::Done),
+                Some(ScreenCommand::Interrupt) => return Ok(Exit::Interrupted),
                 None => {}
             }
         }
@@ -112,7 +111,7 @@ impl Top {
 }
 
 /// The busiest workspaces, each with its capacity.
-async fn look(session: &Session, limit: usize) -> Result<Vec<Row>, Error> {
+async fn fetch_rows(session: &Session, limit: usize) -> Result<Vec<Row>, Error> {
     let mut all: Vec<Workspace> = Vec::new();
     let mut cursor: Option<String> = None;
     for _ in 0..PAGES {
@@ -132,7 +131,7 @@ async fn look(session: &Session, limit: usize) -> Result<Vec<Row>, Error> {
     Ok(rows.into_iter().flatten().collect())
 }
 
-/// One that was deleted meanwhile has no row.
+/// The row of a workspace. None: the workspace was deleted after the list was read.
 async fn row(session: &Session, workspace: Workspace) -> Result<Option<Row>, Error> {
     let path = format!("workspaces/{}/capacity", workspace.id);
     let answer: Result<Answer<Capacity>, Error> = session.api.get(&path, &[]).await;
@@ -143,8 +142,8 @@ async fn row(session: &Session, workspace: Workspace) -> Result<Option<Row>, Err
     }
 }
 
-fn table(rows: &[Row], look: Look) -> String {
-    let head = ["WORKSPACE", "TIER", "STATE", "RUNNING", "LIMIT", "WAITING", "OLDEST", "LATER", "FAILED"];
+fn table(rows: &[Row], style: StreamStyle) -> String {
+    let head = ["WORKSPACE", "TIER", "STATE", "RUNNING", "LIMIT", "WAITING", "OLDEST", "DELAYED", "FAILED"];
     let row = |row: &Row| {
         let Capacity { running, limit, paused, waiting, oldest_waiting_seconds, failed, .. } = &row.capacity;
         let free = i64::from(*limit) > running.count;
@@ -156,7 +155,7 @@ fn table(rows: &[Row], look: Look) -> String {
             "FULL"
         };
         #[expect(clippy::cast_possible_truncation, reason = "an age in milliseconds fits")]
-        let oldest = oldest_waiting_seconds.map(|seconds| output::took((seconds * 1_000.0) as i64));
+        let oldest = oldest_waiting_seconds.map(|seconds| output::format_duration((seconds * 1_000.0) as i64));
         vec![
             Cell::new(&row.name),
             Cell::new(&row.tier),
@@ -164,16 +163,16 @@ fn table(rows: &[Row], look: Look) -> String {
             Cell::new(counted(&[*running])),
             Cell::new(limit),
             Cell::new(counted(&[waiting.ready, waiting.key, waiting.definition])),
-            Cell::maybe(oldest),
+            Cell::optional(oldest),
             Cell::new(counted(&[waiting.delayed])),
             Cell::new(counted(&[*failed])),
         ]
     };
-    output::render(&head, rows.iter().map(row).collect(), look)
+    output::render_table(&head, rows.iter().map(row).collect(), style)
 }
 
-/// A sum of numbers that were counted only so far.
-fn counted(counts: &[Count]) -> String {
+/// The sum of counts. A `+` after it means that there are more: the server stops counting at a maximum.
+fn counted(counts: &[BoundedCount]) -> String {
     let more = if counts.iter().any(|count| count.more) { "+" } else { "" };
     format!("{}{more}", counts.iter().map(|count| count.count).sum::<i64>())
 }
@@ -185,8 +184,8 @@ mod tests {
     use server::wire::WaitingCounts;
 
     #[test]
-    fn a_table_says_what_runs_what_may_and_what_waits() {
-        let count = |count| Count { count, more: false };
+    fn a_table_shows_running_waiting_and_failed_executions() {
+        let count = |count| BoundedCount { count, more: false };
         let row = |name: &str, running, oldest, paused| Row {
             name: name.to_owned(),
             tier: "PRO".to_owned(),
@@ -197,7 +196,7 @@ mod tests {
                 free: 5 - running,
                 paused,
                 waiting: WaitingCounts {
-                    ready: Count { count: 1_000, more: true },
+                    ready: BoundedCount { count: 1_000, more: true },
                     delayed: count(2),
                     key: count(3),
                     definition: count(0),
@@ -208,10 +207,10 @@ mod tests {
         };
         let rows = [row("acme", 5, Some(63.25), false), row("b\u{1b}[2J", 1, None, false), row("c", 0, None, true)];
         expect![[r#"
-            WORKSPACE  TIER  STATE   RUNNING  LIMIT  WAITING  OLDEST  LATER  FAILED
-            acme       PRO   FULL    5        5      1003+    1m03s   2      7
-            b          PRO   FREE    1        5      1003+    -       2      7
-            c          PRO   PAUSED  0        5      1003+    -       2      7"#]]
-        .assert_eq(&table(&rows, Look::PLAIN));
+            WORKSPACE  TIER  STATE   RUNNING  LIMIT  WAITING  OLDEST  DELAYED  FAILED
+            acme       PRO   FULL    5        5      1003+    1m03s   2        7
+            b          PRO   FREE    1        5      1003+    -       2        7
+            c          PRO   PAUSED  0        5      1003+    -       2        7"#]]
+        .assert_eq(&table(&rows, StreamStyle::PLAIN));
     }
 }

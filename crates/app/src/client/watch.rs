@@ -1,14 +1,15 @@
-//! Following an execution: why it waits, each node as it changes, how it ended.
+//! Watches an execution: shows why it waits, each change of a node, and how it ended.
 //!
-//!     look ──▶ show what changed ──▶ wait until the execution's stream tells of more ──▶ look
-//!       ▲                              └ it cannot be followed: look again soon, and then ever later, up to a second
-//!       └── trouble that passes is waited out, for a while
+//!     poll ──▶ show what changed ──▶ wait for an event of the execution's stream ──▶ poll
+//!       ▲                              └ no stream: pause 250 ms, backing off to 1 s while nothing changes
+//!       └── temporary errors are retried, for a minute
 //!
 //! Invariants
-//! - A stream only says when to look, and one that is followed is not believed for ever: there is a look behind it.
-//! - Without a stream, the pause between looks is the server's own wait for the end, so the end is seen at once.
-//! - Watching changes nothing: to stop it leaves the execution alone.
-//! - A failure is told once: with its node, or at the end if no node had it.
+//! - A stream only decides when to poll. Even with a stream the execution is polled from time to time.
+//! - Without a stream, the request for the execution waits on the server for the length of the pause. It returns early
+//!   if the execution ends, so the end is shown immediately.
+//! - Watching changes nothing: the execution continues when watching stops.
+//! - A failure is shown once: with its node, or, if it belongs to no node, in the last line.
 //!
 //! Not here: drawing (`watch::view`).
 
@@ -23,58 +24,59 @@ use server::wire;
 use tokio::time::Instant;
 
 use super::Format;
-use super::api::{Answer, Error, Live, Waited};
+use super::api::{Answer, Error, EventStream, Wake};
 use super::connection::Session;
 use super::execution::path;
 use crate::exit::Exit;
-use crate::output::{self, tone};
+use crate::output::{self, tone_of_status};
 use view::View;
 
-pub(super) use view::{detail, is_moving, name};
+pub(super) use view::{is_active, node_detail, node_name};
 
-/// How soon to look again after something changed, and how late if nothing does.
-const SOON: Duration = Duration::from_millis(250);
-const LATE: Duration = Duration::from_secs(1);
-/// With a stream: the shortest between two looks, and the longest, while it waits and while it runs.
-const BREATH: Duration = Duration::from_millis(50);
-const WAITING: Duration = Duration::from_secs(2);
-const RUNNING: Duration = Duration::from_secs(10);
-/// How long a server may be away before we give up.
+/// The pause after a change, and the longest pause while nothing changes.
+const MIN_PAUSE: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// With a stream: the shortest time between two polls, and the longest while the execution waits or runs.
+const MIN_STREAM_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE_WAITING: Duration = Duration::from_secs(2);
+const MAX_PAUSE_RUNNING: Duration = Duration::from_secs(10);
+/// How long the server may be unreachable before watching stops.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How the watching ended.
-enum End {
+/// Why watching ended.
+enum WatchEnd {
     Ended(Box<Answer<wire::Execution>>),
     TimedOut(Duration),
     Interrupted,
 }
 
-/// Follows an execution to its end, to the timeout, or until the user leaves.
+/// Watches an execution until it ends, the timeout passes, or the user interrupts.
 pub(super) async fn follow(session: &Session, id: ExecutionId, timeout: Option<Duration>) -> anyhow::Result<Exit> {
     let mut view = View::new(session.stderr, id);
     let end = tokio::select! {
-        ended = poll(session, id, &mut view) => ended.map(|ended| End::Ended(Box::new(ended))),
-        timeout = expire(timeout) => Ok(End::TimedOut(timeout)),
-        interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| End::Interrupted).map_err(anyhow::Error::from),
+        ended = poll(session, id, &mut view) => ended.map(|ended| WatchEnd::Ended(Box::new(ended))),
+        timeout = expire(timeout) => Ok(WatchEnd::TimedOut(timeout)),
+        interrupted = tokio::signal::ctrl_c() =>
+            interrupted.map(|()| WatchEnd::Interrupted).map_err(anyhow::Error::from),
     };
     view.close()?;
     let text = id.to_string();
     let how = |why: String| {
-        output::note(format!("{why}; it goes on"))?;
-        session.tell(format!("watch it: {}", session.hint(&["watch", &text])))?;
-        session.tell(format!("stop it: {}", session.hint(&["cancel", &text])))
+        output::print_note(format!("{why}; the execution continues"))?;
+        session.note(format!("watch it: {}", session.hint(&["watch", &text])))?;
+        session.note(format!("cancel it: {}", session.hint(&["cancel", &text])))
     };
     match end? {
-        End::Ended(execution) => {
+        WatchEnd::Ended(execution) => {
             conclude(session, &execution, &view)?;
             Ok(Exit::of(execution.value.status))
         }
-        End::TimedOut(timeout) => {
-            how(format!("{id} has not ended within {}", duration::format(timeout)))?;
+        WatchEnd::TimedOut(timeout) => {
+            how(format!("{id} did not end within {}", duration::format(timeout)))?;
             Ok(Exit::TimedOut)
         }
-        End::Interrupted => {
-            how(format!("no longer watching {id}"))?;
+        WatchEnd::Interrupted => {
+            how(format!("stopped watching {id}"))?;
             Ok(Exit::Interrupted)
         }
     }
@@ -89,27 +91,27 @@ async fn expire(timeout: Option<Duration>) -> Duration {
 }
 
 async fn poll(session: &Session, id: ExecutionId, view: &mut View) -> anyhow::Result<Answer<wire::Execution>> {
-    let (mut pace, mut live) = (Pace::new(), Live::new(format!("{}/events", path(id))));
+    let (mut pace, mut live) = (Pace::new(), EventStream::new(format!("{}/events", path(id))));
     loop {
         live.open(&session.api).await;
         let begun = Instant::now();
         let wait = pace.wait().filter(|_| !live.is_open());
-        let mut behind = RUNNING;
-        match look(session, id, wait, view).await {
+        let mut behind = MAX_PAUSE_RUNNING;
+        match poll_once(session, id, wait, view).await {
             Ok((execution, _)) if execution.value.status.is_terminal() => return Ok(execution),
             Ok((execution, changed)) => {
-                pace.looked(changed, begun.elapsed());
+                pace.polled(changed, begun.elapsed());
                 if execution.value.status == Status::Pending {
-                    behind = WAITING;
+                    behind = MAX_PAUSE_WAITING;
                 }
             }
-            Err(Trouble::Api(error)) if error.is_passing() && pace.failed(begun) => view.trouble(&error)?,
-            Err(Trouble::Api(error)) => return Err(error.into()),
-            Err(Trouble::Output(error)) => return Err(error),
+            Err(PollError::Api(error)) if error.is_transient() && pace.failed(begun) => view.unreachable(&error)?,
+            Err(PollError::Api(error)) => return Err(error.into()),
+            Err(PollError::Output(error)) => return Err(error),
         }
-        if live.is_open() && pace.silent_since.is_none() {
-            if live.wait(behind).await == Waited::Told {
-                tokio::time::sleep_until(begun + BREATH).await;
+        if live.is_open() && pace.unreachable_since.is_none() {
+            if live.wait(behind).await == Wake::Changed {
+                tokio::time::sleep_until(begun + MIN_STREAM_PAUSE).await;
             }
         } else {
             tokio::time::sleep_until(begun + pace.pause).await;
@@ -117,37 +119,37 @@ async fn poll(session: &Session, id: ExecutionId, view: &mut View) -> anyhow::Re
     }
 }
 
-enum Trouble {
+enum PollError {
     Api(Error),
     Output(anyhow::Error),
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Api(error)
+impl From<Error> for PollError {
+    fn from(error: Error) -> PollError {
+        PollError::Api(error)
     }
 }
 
-impl From<anyhow::Error> for Trouble {
-    fn from(error: anyhow::Error) -> Trouble {
-        Trouble::Output(error)
+impl From<anyhow::Error> for PollError {
+    fn from(error: anyhow::Error) -> PollError {
+        PollError::Output(error)
     }
 }
 
-/// Looks once, shows what is new, and says whether anything was.
-async fn look(
+/// Polls once, shows what changed, and returns whether anything changed.
+async fn poll_once(
     session: &Session,
     id: ExecutionId,
     wait: Option<Duration>,
     view: &mut View,
-) -> Result<(Answer<wire::Execution>, bool), Trouble> {
+) -> Result<(Answer<wire::Execution>, bool), PollError> {
     let wait = wait.map(duration::format);
     let query: Vec<(&str, &str)> = wait.as_deref().map(|wait| ("wait", wait)).into_iter().collect();
     let execution: Answer<wire::Execution> = session.api.get(&path(id), &query).await?;
     if execution.value.status == Status::Pending {
         let item: Answer<wire::QueueItem> =
             session.api.get(&format!("workflow/queue/{}", id.queue_item()), &[]).await?;
-        // It may have begun between the two questions: then it is its nodes that are news.
+        // The execution may have started between the two requests. In that case its nodes are shown instead.
         if item.value.execution_status == Status::Pending {
             return Ok((execution, view.queued(&item.value)?));
         }
@@ -156,17 +158,17 @@ async fn look(
     Ok((execution, changed))
 }
 
-/// The nodes; with what they made only if some of it is to be shown.
-async fn nodes(session: &Session, id: ExecutionId, view: &View) -> Result<Vec<wire::Node>, Error> {
+/// Reads the nodes of an execution. Reads their outputs only if a new message of a `LOG` node must be shown.
+async fn nodes(session: &Session, id: ExecutionId, view: &View) -> Result<Vec<wire::ExecutionNode>, Error> {
     let path = format!("{}/nodes", path(id));
-    let bare: Answer<wire::Nodes> = session.api.get(&path, &[("payloads", "false")]).await?;
+    let bare: Answer<wire::ExecutionNodes> = session.api.get(&path, &[("payloads", "false")]).await?;
     if !view.wants_messages(&bare.value.items) {
         return Ok(bare.value.items);
     }
     let (mut items, mut cursor) = (Vec::new(), None::<String>);
     loop {
         let query: Vec<(&str, &str)> = cursor.iter().map(|cursor| ("cursor", cursor.as_str())).collect();
-        let page: Answer<wire::Nodes> = session.api.get(&path, &query).await?;
+        let page: Answer<wire::ExecutionNodes> = session.api.get(&path, &query).await?;
         items.extend(page.value.items);
         cursor = page.value.next_cursor;
         if cursor.is_none() {
@@ -175,52 +177,53 @@ async fn nodes(session: &Session, id: ExecutionId, view: &View) -> Result<Vec<wi
     }
 }
 
-/// How often to look.
+/// How often to poll.
 #[derive(Debug)]
 struct Pace {
     pause: Duration,
-    has_looked: bool,
-    /// Since when there has been no answer.
-    silent_since: Option<Instant>,
+    has_polled: bool,
+    /// The time since which the server has not answered. None: it answered the last request.
+    unreachable_since: Option<Instant>,
 }
 
 impl Pace {
     fn new() -> Pace {
-        Pace { pause: SOON, has_looked: false, silent_since: None }
+        Pace { pause: MIN_PAUSE, has_polled: false, unreachable_since: None }
     }
 
-    /// How long the server may hold its answer while nothing ends: the first look is at once.
+    /// How long the server may hold the request while the execution runs. None: answer immediately, as in the first
+    /// poll.
     fn wait(&self) -> Option<Duration> {
-        (self.has_looked && self.silent_since.is_none()).then_some(self.pause)
+        (self.has_polled && self.unreachable_since.is_none()).then_some(self.pause)
     }
 
-    /// Something changed: look soon. Nothing did: later. Never busier than half the time, however slow the answers.
-    fn looked(&mut self, changed: bool, took: Duration) {
+    /// Shortens the pause to its minimum after a change, and lengthens it otherwise. Slow answers lengthen it too.
+    fn polled(&mut self, changed: bool, took: Duration) {
         let waited = self.wait().unwrap_or_default();
-        let pause = if changed { SOON } else { (self.pause * 3 / 2).min(LATE) };
+        let pause = if changed { MIN_PAUSE } else { (self.pause * 3 / 2).min(MAX_PAUSE) };
         self.pause = pause.max(took.saturating_sub(waited) * 2);
-        self.has_looked = true;
-        self.silent_since = None;
+        self.has_polled = true;
+        self.unreachable_since = None;
     }
 
-    /// Counts a failure that began now, and says whether to go on.
+    /// Records a failed poll. Returns whether to try again: false once the server was unreachable for `PATIENCE`.
     fn failed(&mut self, now: Instant) -> bool {
-        let since = *self.silent_since.get_or_insert(now);
-        self.pause = (self.pause * 2).min(LATE);
+        let since = *self.unreachable_since.get_or_insert(now);
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
         now.duration_since(since) < PATIENCE
     }
 }
 
-/// Tells how an execution ended: a line about it, and its output as data.
+/// Shows how an execution ended, and its output as data.
 fn conclude(session: &Session, answer: &Answer<wire::Execution>, view: &View) -> anyhow::Result<()> {
     let execution = &answer.value;
-    let status = session.stderr.paint(tone(execution.status.name()), execution.status.name());
-    let took = execution.duration_ms.map(|ms| format!(" in {}", output::took(ms))).unwrap_or_default();
-    let why = execution.error.as_ref().map(|error| format!(": {}", view.why(error))).unwrap_or_default();
-    output::note(view.tagged(&format!("{status}{took}{why}")))?;
+    let status = session.stderr.paint(tone_of_status(execution.status.name()), execution.status.name());
+    let took = execution.duration_ms.map(|ms| format!(" in {}", output::format_duration(ms))).unwrap_or_default();
+    let why = execution.error.as_ref().map(|error| format!(": {}", view.describe_failure(error))).unwrap_or_default();
+    output::print_note(view.tagged(&format!("{status}{took}{why}")))?;
     match (session.format, execution.output.as_ref().filter(|output| !output.is_null())) {
-        (Format::Json, _) => output::json(&answer.body, session.stdout),
-        (Format::Table, Some(value)) => output::value(value),
+        (Format::Json, _) => output::print_json(&answer.body, session.stdout),
+        (Format::Table, Some(value)) => output::print_value(value),
         (Format::Table, None) => Ok(()),
     }
 }
@@ -232,36 +235,36 @@ mod tests {
     const QUICK: Duration = Duration::from_millis(5);
 
     #[test]
-    fn the_pace_slows_down_while_nothing_happens() {
+    fn polls_become_rarer_while_nothing_changes() {
         let mut pace = Pace::new();
         assert_eq!(pace.wait(), None);
         let mut seen = Vec::new();
         for changed in [true, false, false, false, false, false, true] {
-            pace.looked(changed, pace.wait().unwrap_or_default() + QUICK);
+            pace.polled(changed, pace.wait().unwrap_or_default() + QUICK);
             seen.push(pace.pause.as_millis());
         }
         assert_eq!(seen, [250, 375, 562, 843, 1_000, 1_000, 250]);
-        assert_eq!(pace.wait(), Some(SOON));
+        assert_eq!(pace.wait(), Some(MIN_PAUSE));
     }
 
     #[test]
-    fn slow_answers_are_asked_for_less_often() {
+    fn slow_answers_make_polls_rarer() {
         let mut pace = Pace::new();
-        pace.looked(true, Duration::from_secs(2));
+        pace.polled(true, Duration::from_secs(2));
         assert_eq!(pace.pause, Duration::from_secs(4));
-        pace.looked(true, Duration::from_secs(4) + QUICK);
-        assert_eq!(pace.pause, SOON);
+        pace.polled(true, Duration::from_secs(4) + QUICK);
+        assert_eq!(pace.pause, MIN_PAUSE);
     }
 
     #[test]
-    fn a_server_that_is_away_is_waited_for_but_not_for_ever() {
+    fn an_unreachable_server_is_retried_for_a_limited_time() {
         let mut pace = Pace::new();
         let now = Instant::now();
         assert!(pace.failed(now));
         assert!(pace.failed(now + Duration::from_secs(59)));
         assert_eq!(pace.wait(), None);
         assert!(!pace.failed(now + PATIENCE));
-        pace.looked(false, QUICK);
+        pace.polled(false, QUICK);
         assert!(pace.failed(now + PATIENCE));
     }
 }

@@ -1,7 +1,7 @@
-//! Webhooks: who is told when executions end, and what was told.
+//! Webhooks: URLs that receive a message when an execution ends, and the deliveries of these messages.
 //!
 //! Invariants
-//! - A secret is shown by the command that makes it, alone on stdout, and by no other.
+//! - A secret is shown only by the command that creates it, alone on stdout.
 
 use kernel::execution::Status;
 use kernel::webhook;
@@ -9,138 +9,151 @@ use server::wire;
 use uuid::Uuid;
 
 use super::api::Answer;
-use super::confirm::Sure;
-use super::connection::{Place, Session};
-use super::page::{Paging, Selection};
-use super::{Act, On, definition};
+use super::confirmation::Confirmation;
+use super::connection::{Session, WorkspaceArg};
+use super::page::{ListArgs, PageArgs};
+use super::{Connected, Execute, definition, input};
 use crate::exit::Exit;
 use crate::output::{self, Cell};
 
-const KEEP: &str = "Keep this secret now: it is shown this once. Messages are verified with it (docs/webhooks.md).";
+const KEEP: &str =
+    "Save this secret now: it is shown only once. Receivers verify messages with it (docs/reference/webhooks.md).";
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
-    Create(On<Create>),
-    Ls(On<List>),
-    Get(On<Get>),
-    Set(On<Set>),
-    Deliveries(On<Deliveries>),
-    Retry(On<Retry>),
-    Rotate(On<Rotate>),
-    Rm(On<Remove>),
+pub(crate) enum WebhookCommand {
+    Create(Connected<CreateWebhookArgs>),
+    Ls(Connected<ListWebhooksArgs>),
+    Get(Connected<GetWebhookArgs>),
+    Set(Connected<SetWebhookArgs>),
+    Deliveries(Connected<ListDeliveriesArgs>),
+    Retry(Connected<RetryDeliveryArgs>),
+    Rotate(Connected<RotateWebhookArgs>),
+    Delete(Connected<DeleteWebhookArgs>),
 }
 
-/// Have a URL told when executions end; prints the secret that messages are signed with
+/// Create a webhook: send a message to a URL when an execution ends
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each end is sent as a POST with JSON, signed as Standard Webhooks has it (headers webhook-id, webhook-timestamp, \
-webhook-signature), and tried again for a day until it is answered with 2xx. The same webhook-id may come twice: take \
-it once.
+The command prints the secret that messages are signed with. Each message is a POST with JSON, signed as Standard \
+Webhooks defines (headers webhook-id, webhook-timestamp, webhook-signature), and retried for a day until the answer is \
+2xx. A message may arrive twice with the same webhook-id: process it once.
 
 Examples:
   forebay webhook create https://shop.example/forebay --workspace acme
   forebay webhook create https://shop.example/failed --event FAILED,TIMED_OUT --workflow order --workspace acme")]
-pub(crate) struct Create {
-    /// Where messages go
+pub(crate) struct CreateWebhookArgs {
+    /// The URL that receives messages
     url: String,
-    /// Which ends: COMPLETED, FAILED, CANCELED, TIMED_OUT [default: all]
-    #[arg(long, value_name = "END,…", value_delimiter = ',', value_parser = read_end)]
+    /// The final statuses that send a message: COMPLETED, FAILED, CANCELED, TIMED_OUT [default: all]
+    #[arg(long, value_name = "STATUS,…", value_delimiter = ',', value_parser = read_end)]
     event: Vec<Status>,
-    /// Of this workflow alone
+    /// Only for executions of this workflow
     #[arg(long, value_name = "NAME|ID")]
     workflow: Option<String>,
-    /// What it is for, for people
+    /// A description for people
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     #[command(flatten)]
-    place: Place,
+    workspace: WorkspaceArg,
 }
 
 /// List webhooks
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forebay webhook ls --workspace acme")]
-pub(crate) struct List {
+pub(crate) struct ListWebhooksArgs {
     #[command(flatten)]
-    selection: Selection,
+    selection: ListArgs,
 }
 
-/// Show a webhook: where it leads, whether it is on, and since when it fails
+/// Show a webhook: its URL, whether it is enabled, and since when it fails
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forebay webhook get 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a")]
-pub(crate) struct Get {
+pub(crate) struct GetWebhookArgs {
+    /// The webhook's id, as `webhook ls` shows it
+    #[arg(value_parser = crate::client::input::read_id)]
     id: Uuid,
 }
 
-/// Change where a webhook leads and what it is told, turn it off, or on again
+/// Change the URL or the events of a webhook; disable or enable it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A webhook that took nothing for five days is turned off by itself; `webhook get` says so.
+A webhook whose deliveries fail for five days is disabled automatically; `webhook get` shows it.
 
 Examples:
   forebay webhook set 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --on
   forebay webhook set 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --url https://shop.example/new --event FAILED")]
-pub(crate) struct Set {
+pub(crate) struct SetWebhookArgs {
+    /// The webhook's id, as `webhook ls` shows it
+    #[arg(value_parser = crate::client::input::read_id)]
     id: Uuid,
-    /// Where messages go
+    /// The URL that receives messages
     #[arg(long)]
     url: Option<String>,
-    /// Which ends: COMPLETED, FAILED, CANCELED, TIMED_OUT
-    #[arg(long, value_name = "END,…", value_delimiter = ',', value_parser = read_end)]
+    /// The final statuses that send a message: COMPLETED, FAILED, CANCELED, TIMED_OUT
+    #[arg(long, value_name = "STATUS,…", value_delimiter = ',', value_parser = read_end)]
     event: Vec<Status>,
-    /// Turn it on
+    /// Enable the webhook
     #[arg(long, conflicts_with = "off")]
     on: bool,
-    /// Turn it off: ends are not kept for it
+    /// Disable the webhook: it gets no messages about executions that end meanwhile
     #[arg(long)]
     off: bool,
 }
 
-/// List what was told to a webhook, or is to be, the newest first
+/// List the deliveries of a webhook, newest first
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   forebay webhook deliveries 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --status FAILED")]
-pub(crate) struct Deliveries {
+pub(crate) struct ListDeliveriesArgs {
+    /// The webhook's id, as `webhook ls` shows it
+    #[arg(value_parser = crate::client::input::read_id)]
     id: Uuid,
-    /// PENDING, SENDING, DELIVERED or FAILED
+    /// Only deliveries with this status: PENDING, SENDING, DELIVERED or FAILED
     #[arg(long, value_parser = read_status)]
     status: Option<webhook::Status>,
     #[command(flatten)]
-    paging: Paging,
+    paging: PageArgs,
 }
 
-/// Send a delivery again, now, whatever became of it
+/// Send a delivery again now, whatever its status
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   forebay webhook retry 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a 019a84c2-8000-7c3a-9f00-5b1d2c3e4f5a")]
-pub(crate) struct Retry {
+pub(crate) struct RetryDeliveryArgs {
+    /// The webhook's id, as `webhook ls` shows it
+    #[arg(value_parser = crate::client::input::read_id)]
     id: Uuid,
-    /// As `webhook deliveries` shows it
+    /// The delivery's id, as `webhook deliveries` shows it
     delivery: Uuid,
 }
 
-/// Replace a webhook's secret; prints the new one
+/// Replace the secret of a webhook; prints the new secret
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Until the overlap is over messages carry a signature of either secret, so a receiver can change at its leisure.
+During the grace period each message carries a signature of both secrets, so a receiver can switch at any time.
 
 Example:
-  forebay webhook rotate 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --overlap 3600")]
-pub(crate) struct Rotate {
+  forebay webhook rotate 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --grace-period 1h")]
+pub(crate) struct RotateWebhookArgs {
+    /// The webhook's id, as `webhook ls` shows it
+    #[arg(value_parser = crate::client::input::read_id)]
     id: Uuid,
-    /// For how many seconds the secret before is good too [default: a day]
-    #[arg(long, value_name = "SECONDS")]
-    overlap: Option<u32>,
+    /// How long the old secret stays valid, such as 1h; 0s ends it immediately [default: 1d]
+    #[arg(long, value_name = "DURATION", value_parser = input::read_seconds)]
+    grace_period: Option<u32>,
 }
 
-/// Delete a webhook, after asking: what was still to be told is not
+/// Delete a webhook, after asking; messages that were not yet sent are dropped
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  forebay webhook rm 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --yes")]
-pub(crate) struct Remove {
+#[command(after_help = "Example:\n  forebay webhook delete 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --yes")]
+pub(crate) struct DeleteWebhookArgs {
+    /// The webhook's id, as `webhook ls` shows it
+    #[arg(value_parser = crate::client::input::read_id)]
     id: Uuid,
     #[command(flatten)]
-    sure: Sure,
+    confirmation: Confirmation,
 }
 
 fn read_end(text: &str) -> Result<Status, String> {
@@ -153,27 +166,27 @@ fn read_status(text: &str) -> Result<webhook::Status, String> {
     found.ok_or_else(|| format!("write one of {}", webhook::Status::ALL.map(webhook::Status::name).join(", ")))
 }
 
-commands!(Create, Ls, Get, Set, Deliveries, Retry, Rotate, Rm);
+commands!(WebhookCommand: Create, Ls, Get, Set, Deliveries, Retry, Rotate, Delete);
 
-impl Act for Create {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let workflow_definition_id = definition::find_id(session, self.workflow.as_deref(), &self.place).await?;
+impl Execute for CreateWebhookArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
+        let workflow_definition_id = definition::find_id(session, self.workflow.as_deref(), &self.workspace).await?;
         let body = wire::CreateWebhook {
-            workspace_id: session.workspace(&self.place).await?,
+            workspace_id: session.workspace(&self.workspace).await?,
             url: self.url,
             events: Some(self.event).filter(|events| !events.is_empty()),
             workflow_definition_id,
             description: self.description,
         };
         let made: Answer<wire::CreatedWebhook> = session.api.post("webhooks", &body).await?;
-        session.show(&made, |made| output::line(output::clean(&made.secret)))?;
-        session.tell(format!("{}: made. {KEEP}", made.value.webhook.id))?;
+        session.show(&made, |made| output::print_line(output::clean(&made.secret)))?;
+        session.note(format!("{}: created. {KEEP}", made.value.webhook.id))?;
         Ok(Exit::Done)
     }
 }
 
-impl Act for List {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for ListWebhooksArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         let listed = self.selection.fetch(session, "webhooks", &[]).await?;
         listed.show(session, &["URL", "EVENTS", "WORKFLOW", "STATE", "ID"], row)?;
         Ok(Exit::Done)
@@ -195,27 +208,27 @@ fn events(webhook: &wire::Webhook) -> String {
 }
 
 fn state(webhook: &wire::Webhook) -> String {
-    match (&webhook.disabled_reason, webhook.failing_since) {
+    match (&webhook.disabled_reason, webhook.failing_since_at) {
         (Some(reason), _) => format!("off: {reason}"),
-        (None, Some(since)) => format!("failing since {}", output::time(since)),
+        (None, Some(since)) => format!("failing since {}", output::format_time(since)),
         (None, None) => "on".to_owned(),
     }
 }
 
-impl Act for Get {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for GetWebhookArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         let got: Answer<wire::Webhook> = session.api.get(&format!("webhooks/{}", self.id), &[]).await?;
         show(session, &got)
     }
 }
 
-impl Act for Set {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for SetWebhookArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         let body = wire::ChangeWebhook {
             url: self.url,
-            events: Some(self.event).filter(|events| !events.is_empty()),
+            events: Some(self.event).filter(|events| !events.is_empty()).map(Some),
             description: None,
-            enabled: (self.on || self.off).then_some(self.on),
+            enabled: (self.on || self.off).then_some(Some(self.on)),
         };
         let set: Answer<wire::Webhook> = session.api.patch(&format!("webhooks/{}", self.id), &body).await?;
         show(session, &set)
@@ -229,22 +242,22 @@ fn show(session: &Session, webhook: &Answer<wire::Webhook>) -> anyhow::Result<Ex
             ("url", Cell::new(&webhook.url)),
             ("events", Cell::new(events(webhook))),
             ("workflow", Cell::new(webhook.workflow_name.as_deref().unwrap_or("any"))),
-            ("description", Cell::maybe(webhook.description.as_ref())),
+            ("description", Cell::optional(webhook.description.as_ref())),
             ("state", Cell::new(state(webhook))),
             ("secret version", Cell::new(webhook.secret_version)),
-            ("made", Cell::new(output::time(webhook.created_at))),
-            ("by", Cell::new(&webhook.created_by)),
+            ("created", Cell::new(output::format_time(webhook.created_at))),
+            ("created by", Cell::new(&webhook.created_by)),
         ];
-        output::record(&pairs, session.stdout)
+        output::print_record(&pairs, session.stdout)
     })?;
     Ok(Exit::Done)
 }
 
-impl Act for Deliveries {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for ListDeliveriesArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         let query: Vec<(&str, &str)> = self.status.map(|status| ("status", status.name())).into_iter().collect();
         let listed = self.paging.fetch(session, &format!("webhooks/{}/deliveries", self.id), &query).await?;
-        let head = ["STATUS", "EVENT", "EXECUTION", "ATTEMPTS", "ANSWER", "NEXT", "ERROR", "ID"];
+        let head = ["STATUS", "EVENT", "EXECUTION", "ATTEMPTS", "HTTP STATUS", "NEXT ATTEMPT", "ERROR", "ID"];
         listed.show(session, &head, delivery)?;
         Ok(Exit::Done)
     }
@@ -256,41 +269,44 @@ fn delivery(delivery: &wire::Delivery) -> Vec<Cell> {
         Cell::new(delivery.event.name()),
         Cell::new(delivery.execution_id),
         Cell::new(delivery.attempts),
-        Cell::maybe(delivery.last_status),
-        Cell::maybe(delivery.next_attempt_at.map(output::time)),
-        Cell::maybe(delivery.last_error.as_deref().map(output::clean)),
+        Cell::optional(delivery.last_status),
+        Cell::optional(delivery.next_attempt_at.map(output::format_time)),
+        Cell::optional(delivery.last_error.as_deref().map(output::clean)),
         Cell::new(delivery.id),
     ]
 }
 
-impl Act for Retry {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+impl Execute for RetryDeliveryArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
         let path = format!("webhooks/{}/deliveries/{}/retry", self.id, self.delivery);
         let sent: Answer<wire::Delivery> = session.api.post(&path, &serde_json::json!({})).await?;
-        session.show(&sent, |sent| output::line(format!("{}: is sent again", sent.id)))?;
+        session.show(&sent, |sent| output::print_line(format!("{}: queued for another delivery", sent.id)))?;
         Ok(Exit::Done)
     }
 }
 
-impl Act for Rotate {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let body = wire::Rotate { overlap_seconds: self.overlap };
+impl Execute for RotateWebhookArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
+        let body = wire::Rotate { grace_period_seconds: self.grace_period };
         let made: Answer<wire::CreatedWebhook> =
             session.api.post(&format!("webhooks/{}/rotate", self.id), &body).await?;
-        session.show(&made, |made| output::line(output::clean(&made.secret)))?;
-        session.tell(KEEP)?;
+        session.show(&made, |made| output::print_line(output::clean(&made.secret)))?;
+        session.note(KEEP)?;
         Ok(Exit::Done)
     }
 }
 
-impl Act for Remove {
-    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        if !self.sure.confirm(&format!("Delete webhook {}? What was still to be told is not.", self.id))? {
-            output::note("nothing was done")?;
+impl Execute for DeleteWebhookArgs {
+    async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
+        if !self
+            .confirmation
+            .confirm(&format!("Delete webhook {}? Messages that were not yet sent are dropped.", self.id))?
+        {
+            output::print_note("nothing was done")?;
             return Ok(Exit::Error);
         }
         session.api.delete(&format!("webhooks/{}", self.id)).await?;
-        session.tell(format!("{}: deleted", self.id))?;
+        session.note(format!("{}: deleted", self.id))?;
         Ok(Exit::Done)
     }
 }

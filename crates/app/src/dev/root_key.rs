@@ -1,9 +1,9 @@
-//! The root key of a `dev`: made once for its data, kept beside it.
+//! The root key of a `dev`: created once and saved in its data directory.
 //!
 //! Invariants
-//! - Only its owner can read the file; the database holds a hash.
-//! - A start that cannot find its key again makes another and revokes the one it replaces, so one at most works.
-//!   Dying between the two leaves a key that nobody has; the next start revokes it.
+//! - Only its owner can read the file. The database has only a hash of the key.
+//! - A start that cannot read the saved key creates a new key and revokes the old keys, so at most one key works. If
+//!   the process dies before it saved the new key, the next start revokes that key.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -19,16 +19,15 @@ use store::access::key::{NewKey, Secret};
 
 use crate::profile::write_private;
 
-/// Its name in the data directory.
+/// The name of the file in the data directory.
 pub(super) const FILE: &str = "root-key";
-/// What the keys that are made here are called, and who the audit log says made them.
+/// The name of the keys that are created here, and the actor in the audit log.
 const NAME: &str = "dev";
 const PAGE: i64 = 200;
 const LONGEST: u64 = 1_000;
 
-/// The key of earlier starts if it is there and still opens the store, else a new one; and whether it is new.
-/// Without a file it is kept nowhere.
-pub(super) async fn find_or_make(store: &Store, file: Option<&Path>) -> anyhow::Result<(Secret, bool)> {
+/// Returns the saved key if it still works, else a new key, and whether it is new. Without `file` it is not saved.
+pub(super) async fn find_or_create(store: &Store, file: Option<&Path>) -> anyhow::Result<(Secret, bool)> {
     let kept = file.map(read).transpose()?.flatten();
     if let Some(secret) = kept
         && opens(store, &secret).await?
@@ -49,7 +48,7 @@ async fn opens(store: &Store, secret: &Secret) -> anyhow::Result<bool> {
     match store.find_key(secret).await {
         Ok(key) => Ok(key.workspace.is_none()),
         Err(store::Error::NotFound) => Ok(false),
-        Err(error) => Err(error).context("look for the root key"),
+        Err(error) => Err(error).context("read the root key"),
     }
 }
 
@@ -65,7 +64,8 @@ async fn revoke_others(store: &Store, own: KeyId) -> anyhow::Result<()> {
     }
 }
 
-/// Not through a link: the directory is the database server's, whose user may be another.
+/// Reads the saved key. Does not follow links: the directory belongs to the user of the database server, who may be
+/// another user and could have put a link there.
 fn read(file: &Path) -> anyhow::Result<Option<Secret>> {
     let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(file);
     let opened = match opened {

@@ -1,8 +1,9 @@
-//! The key of a `dev` that seals its secrets: made once for its data, kept beside it.
+//! The key with which a `dev` encrypts secrets: created once and saved in its data directory.
 //!
 //! Invariants
-//! - Only its owner can read the file. One that is there is never replaced: what it sealed would be lost.
-//! - A key that the settings name goes before it.
+//! - Only its owner can read the file. An existing file is never replaced, because the secrets that its key encrypted
+//!   could not be decrypted any more.
+//! - A key in the settings takes precedence.
 
 use std::io;
 use std::path::Path;
@@ -13,16 +14,16 @@ use server::config::Settings;
 
 use crate::profile::write_private;
 
-/// Its name in the data directory.
+/// The name of the file in the data directory.
 const FILE: &str = "secret-keys";
 
-/// An id that no key before this one had: what another key sealed must not look as if this one opened it.
+/// A new id for a key. The id is random, so that a secret of another key is not mistaken for a secret of this key.
 fn new_id() -> String {
     let random = store::new_id().simple().to_string();
     format!("dev-{}", &random[random.len() - 12..])
 }
 
-/// Gives the settings a key if they have none; without a directory it is kept nowhere.
+/// Adds a key to the settings if they have none. Without a directory the key is not saved.
 pub(super) fn ensure(settings: &mut Settings, data_dir: Option<&Path>) -> anyhow::Result<()> {
     let given = &mut settings.secrets;
     if given.key_file.is_some() || given.keys.is_some() {
@@ -34,8 +35,14 @@ pub(super) fn ensure(settings: &mut Settings, data_dir: Option<&Path>) -> anyhow
     };
     let file = directory.join(FILE);
     match file.symlink_metadata() {
-        // Not through a link: the directory is the database server's, whose user may be another.
-        Ok(found) if !found.is_file() => anyhow::bail!("{} is no file", file.display()),
+        // A link is refused: the directory belongs to the user of the database server, who may be another user.
+        Ok(found) if !found.is_file() => {
+            anyhow::bail!(
+                "the key of the secrets cannot be read from {}, because it is not a regular file: remove it to get a \
+                 new key, or set secrets.key_file to the file that has your key",
+                file.display()
+            )
+        }
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             write_private(&file, generate(&new_id()).trim()).with_context(|| format!("write {}", file.display()))?;

@@ -1,12 +1,12 @@
-//! Temporal for `dev --engine temporal`: the one that runs already, else a development server of our own.
+//! Temporal for `dev --engine temporal`: uses a running Temporal server, or else starts a development server.
 //!
 //!     us ──spawn──▶ us again: die with parent, own group, parent still there? ──exec──▶ temporal
 //!
 //! Invariants
 //! - A server that answers at the configured address is used and never stopped.
-//! - One that was started here ends with this process, however that ends.
+//! - A server that `dev` started ends with this process, however the process ends.
 //!
-//! Not here: the engine (`temporal`), PostgreSQL's life (`private_postgres`).
+//! Not here: the engine (`temporal`), starting and stopping PostgreSQL (`private_postgres`).
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
@@ -23,14 +23,14 @@ use tokio::time::Instant;
 
 use crate::output;
 
-/// How long a server that was started may take to answer.
+/// How long a started server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is started before its own words are believed.
+/// How often a start is tried before its error is reported.
 const TRIES: u32 = 3;
-/// Temporal's own choice: so far from the port of the service is the one of its UI.
+/// The distance between the port of the server and the port of its UI, as Temporal chooses it by default.
 const UI: u16 = 1_000;
 
-/// A development server of our own; killed when dropped.
+/// A development server that was started here; stopped when dropped.
 pub(crate) struct Started {
     child: std::process::Child,
     pub(crate) ui: String,
@@ -39,28 +39,27 @@ pub(crate) struct Started {
 impl Drop for Started {
     fn drop(&mut self) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(0));
-        // What it holds is in its file; asked politely it ends at once.
+        // SIGTERM ends the server immediately. Its data is already in its file.
         let _gone = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
         drop(self.child.wait());
     }
 }
 
-/// Makes sure that there is a Temporal, and says where in the settings. None if it was there already.
+/// Makes sure that a Temporal server runs, and puts its address into the settings. None: a server was already running.
 pub(crate) async fn ensure(settings: &mut Settings, data_dir: Option<&Path>) -> anyhow::Result<Option<Started>> {
     let configured = settings.engine.temporal.address.clone();
     if answers(&configured).await {
-        output::note(format!("using the Temporal at {configured}"))?;
+        output::print_note(format!("using the Temporal server at {configured}"))?;
         return Ok(None);
     }
     let program = find().with_context(|| {
         format!(
-            "nothing answers at {configured}, and Temporal's command line is not installed: ./dev/up installs it, or \
-             see \
-             https://docs.temporal.io/cli, or say where it is with FOREBAY_TEMPORAL_BIN"
+            "no Temporal server answers at {configured}, and Temporal's command line is not installed: ./dev/up \
+             installs it, or see https://docs.temporal.io/cli, or set FOREBAY_TEMPORAL_BIN to its path"
         )
     })?;
     for _ in 1..TRIES {
-        // A port that was free a moment ago may be somebody else's by now.
+        // The start fails if another process took the port meanwhile, so it is tried again with another port.
         if let Ok(started) = start(&program, settings, data_dir).await {
             return Ok(Some(started));
         }
@@ -90,8 +89,8 @@ async fn start(program: &Path, settings: &mut Settings, data_dir: Option<&Path>)
 async fn wait(mut started: Started, address: &str) -> anyhow::Result<Started> {
     let until = Instant::now() + PATIENCE;
     while !(answers(address).await && answers(&started.ui).await) {
-        if let Some(status) = started.child.try_wait().context("look after Temporal's development server")? {
-            bail!("Temporal's development server ended at once ({status})");
+        if let Some(status) = started.child.try_wait().context("check Temporal's development server")? {
+            bail!("Temporal's development server exited immediately ({status})");
         }
         if Instant::now() > until {
             bail!("Temporal's development server does not answer at {address}");
@@ -101,14 +100,14 @@ async fn wait(mut started: Started, address: &str) -> anyhow::Result<Started> {
     Ok(started)
 }
 
-/// Does anything accept connections there?
+/// Whether the address accepts connections.
 async fn answers(address: &str) -> bool {
     let host = address.split_once("://").map_or(address, |(_, host)| host).trim_end_matches('/');
     let connect = tokio::time::timeout(Duration::from_secs(2), TcpStream::connect(host.to_owned()));
     matches!(connect.await, Ok(Ok(_)))
 }
 
-/// A port whose neighbour for the UI is free too.
+/// A free port whose UI port is free too.
 fn free_port() -> anyhow::Result<u16> {
     for _ in 0..100 {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?.port();
@@ -117,10 +116,10 @@ fn free_port() -> anyhow::Result<u16> {
             return Ok(port);
         }
     }
-    bail!("find two free ports for Temporal")
+    bail!("no two free ports were found for Temporal")
 }
 
-/// Where `dev/lib/temporal.sh` looks too.
+/// Finds the program `temporal`, in the same places as `dev/lib/temporal.sh`.
 fn find() -> Option<PathBuf> {
     if let Some(given) = std::env::var_os("FOREBAY_TEMPORAL_BIN") {
         return Some(given.into());
@@ -133,19 +132,19 @@ fn find() -> Option<PathBuf> {
     places.find_map(|place| Some(place.join("temporal")).filter(|program| program.is_file()))
 }
 
-/// The body of the re-executed process: becomes the program it is given, or says why not. `args`: our parent's process
-/// id, the program, its arguments.
+/// The main function of the re-executed process: replaces the process by the given program. `args`: the process id of
+/// the parent, the program, its arguments.
 pub(crate) fn child_main(args: Vec<OsString>) -> anyhow::Result<std::convert::Infallible> {
     let mut args = args.into_iter();
     let parent = args.next().and_then(|id| id.into_string().ok()?.parse::<i32>().ok());
     let program = args.next().context("give a parent and a program")?;
-    // Set before the parent is looked at: it cannot die unnoticed in between.
+    // The signal is set before the parent is checked, so a parent that dies is noticed, before or after the check.
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM).context("ask to die with our parent")?;
-    // A group of its own: Ctrl-C in the terminal is for `dev`, which then stops it in order.
+    // An own process group: Ctrl-C in the terminal reaches only `dev`, which then stops the server in order.
     setpgid(Pid::from_raw(0), Pid::from_raw(0)).context("start a process group")?;
     if parent != Some(getppid().as_raw()) {
-        bail!("our parent is gone");
+        bail!("the parent process has ended");
     }
     Err(Command::new(&program).args(args).exec()).context("run Temporal's development server")
 }

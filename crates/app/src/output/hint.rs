@@ -1,22 +1,22 @@
-//! Commands for people to paste.
+//! Hints: command lines that the user can paste.
 //!
 //! Invariants
-//! - A hint is a whole command line: the program as it was called here, and every word quoted as a shell needs it.
+//! - A hint is a complete command line: the program as the user called it, and every word quoted for a shell.
 //!
-//! Not here: which command to hint at (the commands).
+//! Not here: which command a hint suggests (the commands).
 
 use std::path::{Path, PathBuf};
 
 use super::clean;
 
-/// How a person at this directory calls this program.
+/// How this program is called from the current directory.
 pub(crate) fn program() -> String {
     let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
     let here = std::env::current_dir().unwrap_or_default();
     quote(&shown(&called, &here).display().to_string())
 }
 
-/// A whole command line.
+/// A complete command line.
 pub(crate) fn command<S: AsRef<str>>(words: &[S]) -> String {
     let mut line = program();
     for word in words {
@@ -26,14 +26,15 @@ pub(crate) fn command<S: AsRef<str>>(words: &[S]) -> String {
     line
 }
 
-/// A word as a shell reads it back. What would upset a terminal is dropped.
+/// A word quoted for a shell, without control characters.
 pub(crate) fn quote(word: &str) -> String {
     let word = clean(word);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=,+%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// A path below this directory is shown from here; a bare name was found by the shell and stays one.
+/// Shows a path below the current directory relative to it. A name without a directory, which the shell looks up in
+/// `PATH`, is kept.
 fn shown(called: &Path, here: &Path) -> PathBuf {
     match called.strip_prefix(here) {
         _ if called.as_os_str().is_empty() => PathBuf::from("forebay"),

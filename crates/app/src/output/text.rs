@@ -1,11 +1,11 @@
-//! Values as text: harmless on a terminal, short for people.
+//! Formats values as text that is safe on a terminal and short.
 //!
 //! Invariants
-//! - `clean` gives one line without control characters, escape sequences or characters that turn
-//!   the direction of text; what it drops is never longer than one sequence.
-//! - `indented` gives JSON that reads back as the same value.
+//! - `clean` returns one line, without control characters, escape sequences, and characters that change the direction
+//!   of text. It removes nothing else.
+//! - `indented` returns JSON that parses to the same value.
 //!
-//! Not here: where text goes (`output`).
+//! Not here: where text is printed (`output`).
 
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use serde_json::Value;
 const ESCAPE: char = '\u{1b}';
 const BELL: char = '\u{7}';
 
-/// One harmless line of a text that others wrote.
+/// Makes a foreign text one line that is safe on a terminal.
 pub(crate) fn clean(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -37,7 +37,7 @@ pub(crate) fn clean(text: &str) -> String {
     kept
 }
 
-/// A JSON value on several lines, whatever could upset a terminal written as an escape.
+/// A JSON value on several lines; characters that could control a terminal are escaped.
 pub(super) fn indented(value: &Value) -> String {
     let mut safe = String::new();
     for c in format!("{value:#}").chars() {
@@ -50,8 +50,8 @@ pub(super) fn indented(value: &Value) -> String {
     safe
 }
 
-/// How long something took, to a precision that matters.
-pub(crate) fn took(ms: i64) -> String {
+/// A duration, rounded for people.
+pub(crate) fn format_duration(ms: i64) -> String {
     let seconds = ms / 1_000;
     match ms {
         ..1_000 => format!("{ms}ms"),
@@ -62,36 +62,36 @@ pub(crate) fn took(ms: i64) -> String {
 }
 
 /// A time, to the second.
-pub(crate) fn time(at: Timestamp) -> String {
+pub(crate) fn format_time(at: Timestamp) -> String {
     at.round(TimestampRound::new().smallest(Unit::Second).mode(RoundMode::Floor)).unwrap_or(at).to_string()
 }
 
-/// A number that was counted only to a thousand.
-pub(crate) fn count(number: i32) -> String {
+/// A number that the server counts only up to 1,000. A larger one is shown as "more than 1,000".
+pub(crate) fn format_count(number: i32) -> String {
     if number > kernel::queue::explain::MAX_POSITION { "more than 1,000".to_owned() } else { number.to_string() }
 }
 
-/// A stored failure as a sentence: the node if it is told, then why.
-pub(crate) fn failure(error: &Value) -> String {
+/// A stored failure as text: the node if it is known, then the reason.
+pub(crate) fn format_failure(error: &Value) -> String {
     match error.get("node").and_then(Value::as_str) {
-        Some(node) => format!("node {}: {}", clean(node), cause(error)),
-        None => cause(error),
+        Some(node) => format!("node {}: {}", clean(node), format_cause(error)),
+        None => format_cause(error),
     }
 }
 
-/// Why something failed: the type and the message.
-pub(crate) fn cause(error: &Value) -> String {
+/// The reason of a failure: its type and message.
+pub(crate) fn format_cause(error: &Value) -> String {
     let part = |name: &str| error.get(name).and_then(Value::as_str).map(clean);
     let all: Vec<String> = [part("type"), part("message")].into_iter().flatten().collect();
     if all.is_empty() { clean(&error.to_string()) } else { all.join(": ") }
 }
 
-/// Control characters, and those that reorder what stands around them.
+/// Control characters, and characters that reorder the text around them.
 fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What follows an escape sequence whose first character was read.
+/// Skips the rest of an escape sequence whose first character was read.
 fn escaped(rest: &str) -> &str {
     let Some(c) = rest.chars().next() else { return rest };
     let after = &rest[c.len_utf8()..];
@@ -103,7 +103,7 @@ fn escaped(rest: &str) -> &str {
     }
 }
 
-/// Skips parameters and the letter that ends them.
+/// Skips the parameters of a control sequence, and the letter that ends it.
 fn controlled(rest: &str) -> &str {
     let end = rest.trim_start_matches(|c: char| (' '..='?').contains(&c));
     end.strip_prefix(|c: char| ('@'..='~').contains(&c)).unwrap_or(end)
@@ -122,7 +122,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn nothing_that_steers_a_terminal_is_left() {
+    fn control_sequences_are_removed() {
         let table = [
             ("plain ünïcode 漢字", "plain ünïcode 漢字"),
             ("a\tb\r\nc", "a b  c"),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn indented_json_is_harmless_and_the_same() {
+    fn indented_json_is_safe_and_keeps_its_value() {
         let value = json!({"a\u{9b}": ["\u{202e}x", "\u{1b}[1m", "ok\n"], "b": {}});
         let shown = indented(&value);
         assert!(!shown.chars().any(|c| c != '\n' && is_unsafe(c)), "{shown}");
@@ -155,19 +155,19 @@ mod tests {
     fn durations_are_short() {
         let table = [(0, "0ms"), (999, "999ms"), (1_250, "1.2s"), (63_000, "1m03s"), (7_500_000, "2h05m")];
         for (ms, text) in table {
-            assert_eq!(took(ms), text);
+            assert_eq!(format_duration(ms), text);
         }
     }
 
     #[test]
-    fn a_failure_names_what_is_known_of_it() {
+    fn a_failure_shows_its_node_type_and_message() {
         let table = [
             (json!({"type": "TIMEOUT", "message": "too\nslow", "node": "fetch"}), "node fetch: TIMEOUT: too slow"),
             (json!({"type": "CRASH_LOOP", "message": "it died"}), "CRASH_LOOP: it died"),
             (json!("odd"), "\"odd\""),
         ];
         for (error, text) in table {
-            assert_eq!(failure(&error), text);
+            assert_eq!(format_failure(&error), text);
         }
     }
 }

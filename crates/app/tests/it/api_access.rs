@@ -1,6 +1,6 @@
-//! Who may do what: every route beside every kind of key, as one table.
+//! One table tests every route with every kind of key, and whether the key may use the route.
 //!
-//! The routes come from the description that the service itself serves; one without a row fails.
+//! The routes come from the OpenAPI document that the service serves. A route without a row fails the test.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::support::http::{Api, Reply, begin, send};
 use crate::support::tenant::text;
 use crate::support::{Tenant, World, until};
 
-/// What a key of another workspace, with every scope, is told.
+/// The response to a key of another workspace that has every scope.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stranger {
     /// The thing does not exist.
@@ -24,7 +24,7 @@ enum Stranger {
     Nothing,
     /// Naming our workspace is refused.
     Mismatch,
-    /// The same, told of each item.
+    /// The same response, for each item.
     Each,
     /// Only a root key may: so is our own key.
     Root,
@@ -33,7 +33,7 @@ enum Stranger {
 }
 use Stranger::{Each, Fine, Mismatch, NotFound, Nothing, Root, Unseen};
 
-/// Method, path below `/api/v1`, the scope it needs, what a stranger is told, what the right key is told.
+/// Method, path below `/api/v1`, the scope it needs, the response to a stranger, the status for the right key.
 const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("POST", "/workspaces", "manage", Root, 201),
     ("GET", "/workspaces", "read", Nothing, 200),
@@ -49,7 +49,7 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("DELETE", "/workspaces/{id}/secrets/{name}", "manage", NotFound, 204),
     ("POST", "/keys", "manage", Mismatch, 201),
     ("GET", "/keys", "read", Nothing, 200),
-    ("DELETE", "/keys/{id}", "manage", NotFound, 204),
+    ("POST", "/keys/{id}/revoke", "manage", NotFound, 204),
     ("GET", "/activity", "read", Nothing, 200),
     ("POST", "/workflow/definitions", "manage", Mismatch, 201),
     ("GET", "/workflow/definitions", "read", Nothing, 200),
@@ -93,14 +93,14 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("POST", "/bindings", "manage", Mismatch, 201),
     ("GET", "/bindings", "read", Nothing, 200),
     ("GET", "/bindings/{id}", "read", NotFound, 200),
-    ("PUT", "/bindings/{id}", "manage", NotFound, 200),
-    ("GET", "/projection", "read", Nothing, 200),
-    ("GET", "/projection/{id}", "read", NotFound, 200),
-    ("POST", "/projection/{id}/heartbeat", "run", NotFound, 200),
-    ("POST", "/projection/{id}/fail", "run", NotFound, 200),
-    ("POST", "/projection/{id}/retry", "run", NotFound, 200),
-    ("POST", "/projection/claim", "run", Mismatch, 200),
-    ("POST", "/projection/{id}/complete", "run", NotFound, 409),
+    ("PATCH", "/bindings/{id}", "manage", NotFound, 200),
+    ("GET", "/jobs", "read", Nothing, 200),
+    ("GET", "/jobs/{id}", "read", NotFound, 200),
+    ("POST", "/jobs/{id}/heartbeat", "run", NotFound, 200),
+    ("POST", "/jobs/{id}/fail", "run", NotFound, 200),
+    ("POST", "/jobs/{id}/retry", "run", NotFound, 200),
+    ("POST", "/jobs/claim", "run", Mismatch, 200),
+    ("POST", "/jobs/{id}/complete", "run", NotFound, 409),
     ("DELETE", "/bindings/{id}", "manage", NotFound, 204),
     ("POST", "/webhooks", "manage", Mismatch, 201),
     ("GET", "/webhooks", "read", Nothing, 200),
@@ -110,28 +110,28 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("GET", "/webhooks/{id}/deliveries", "read", NotFound, 200),
     ("POST", "/webhooks/{id}/deliveries/{deliveryId}/retry", "manage", NotFound, 202),
     ("DELETE", "/webhooks/{id}", "manage", NotFound, 204),
-    ("POST", "/hooks", "manage", NotFound, 201),
-    ("GET", "/hooks", "read", Nothing, 200),
-    ("GET", "/hooks/{id}", "read", NotFound, 200),
-    ("POST", "/hooks/{id}/rotate", "manage", NotFound, 200),
-    ("DELETE", "/hooks/{id}", "manage", NotFound, 204),
+    ("POST", "/triggers", "manage", NotFound, 201),
+    ("GET", "/triggers", "read", Nothing, 200),
+    ("GET", "/triggers/{id}", "read", NotFound, 200),
+    ("POST", "/triggers/{id}/rotate", "manage", NotFound, 200),
+    ("POST", "/triggers/{id}/revoke", "manage", NotFound, 204),
     ("GET", "/workflow/executions/{id}/events", "read", NotFound, 200),
     ("GET", "/workflow/executions/events", "read", Nothing, 200),
     ("GET", "/workflow/queue/events", "read", Nothing, 200),
-    ("GET", "/projection/events", "read", Nothing, 200),
+    ("GET", "/jobs/events", "read", Nothing, 200),
     ("POST", "/schedules", "manage", Mismatch, 201),
     ("GET", "/schedules", "read", Nothing, 200),
     ("GET", "/schedules/next", "read", Fine, 200),
     ("GET", "/schedules/{id}", "read", NotFound, 200),
-    ("PUT", "/schedules/{id}", "manage", NotFound, 200),
+    ("PATCH", "/schedules/{id}", "manage", NotFound, 200),
     ("POST", "/schedules/{id}/pause", "manage", NotFound, 200),
     ("POST", "/schedules/{id}/resume", "manage", NotFound, 200),
-    ("POST", "/schedules/{id}/trigger", "run", NotFound, 202),
+    ("POST", "/schedules/{id}/run", "run", NotFound, 202),
     ("GET", "/schedules/{id}/ticks", "read", NotFound, 200),
     ("DELETE", "/schedules/{id}", "manage", NotFound, 204),
     ("GET", "/workflow/executions/{id}/waits", "read", NotFound, 200),
-    ("POST", "/workflow/executions/{id}/answers/{node}/token", "run", NotFound, 201),
-    ("POST", "/workflow/executions/{id}/answers/{node}", "run", NotFound, 200),
+    ("POST", "/workflow/executions/{id}/waits/{node}/token", "run", NotFound, 201),
+    ("POST", "/workflow/executions/{id}/waits/{node}/answer", "run", NotFound, 200),
     ("GET", "/tasks", "read", Nothing, 200),
     ("POST", "/tasks/claim", "run", Mismatch, 200),
     ("GET", "/tasks/{id}", "read", NotFound, 200),
@@ -143,7 +143,7 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("DELETE", "/workspaces/{id}", "manage", Unseen, 204),
 ];
 
-/// What needs no key, on purpose. Whoever has the token of a hook starts its workflow, whoever has one of a wait
+/// What needs no key, on purpose. Whoever has the token of a trigger starts its workflow, whoever has one of a wait
 /// answers it, and can do nothing else.
 const OPEN: [&str; 7] = [
     "GET /answers/{token}",
@@ -152,7 +152,7 @@ const OPEN: [&str; 7] = [
     "GET /metrics",
     "GET /readyz",
     "POST /answers/{token}",
-    "POST /hooks/{token}",
+    "POST /triggers/{token}",
 ];
 
 /// The things of one tenant that the routes are about.
@@ -161,18 +161,18 @@ struct Things {
     definition: String,
     execution: String,
     /// An execution that failed.
-    letter: String,
+    dead_letter: String,
     key: String,
     /// An event whose handling failed, a binding, and a job under a claim.
     event: String,
     binding: String,
     job: String,
     claim: String,
-    /// A webhook, what was told to it, and a workflow that takes webhooks with its hook.
+    /// A webhook, its deliveries, and a workflow that takes webhooks with its trigger.
     webhook: String,
     delivery: String,
-    hooked: String,
-    hook: String,
+    triggered: String,
+    trigger: String,
     schedule: String,
     /// An execution that waits for an answer, and a task under a claim.
     asking: String,
@@ -187,19 +187,19 @@ impl Things {
         let execution = tenant.start(&definition).await;
         tenant.completed(&execution).await;
         let broken = tenant.apply("broken", json!({ "stop": { "kind": "FAIL", "with": { "message": "no" } } })).await;
-        let letter = tenant.start(&broken).await;
-        assert_eq!(tenant.ended(&letter).await["status"], "FAILED");
+        let dead_letter = tenant.start(&broken).await;
+        assert_eq!(tenant.ended(&dead_letter).await["status"], "FAILED");
         let key = text(&tenant.api.post("keys", json!({ "name": "spare" })).await.expect(201)["id"]);
         let [event, binding, job, claim] = events(world, &tenant).await;
         let times = json!({ "workflowDefinitionId": definition, "cron": "0 0 1 1 *" });
         let schedule = text(&tenant.api.post("schedules", times).await.expect(201)["id"]);
-        let [webhook, delivery, hooked, hook] = webhooks(world, &tenant, &execution).await;
+        let [webhook, delivery, triggered, trigger] = webhooks(world, &tenant, &execution).await;
         let [asking, task, task_claim] = asks(world, &tenant).await;
         Things {
             tenant,
             definition,
             execution,
-            letter,
+            dead_letter,
             key,
             event,
             binding,
@@ -207,8 +207,8 @@ impl Things {
             claim,
             webhook,
             delivery,
-            hooked,
-            hook,
+            triggered,
+            trigger,
             schedule,
             asking,
             task,
@@ -223,14 +223,14 @@ impl Things {
             _ if path.starts_with("/workflow/definitions") => &self.definition,
             _ if path.starts_with("/events") => &self.event,
             _ if path.starts_with("/bindings") => &self.binding,
-            _ if path.starts_with("/projection") => &self.job,
+            _ if path.starts_with("/jobs") => &self.job,
             _ if path.starts_with("/webhooks") => &self.webhook,
-            _ if path.starts_with("/hooks") => &self.hook,
+            _ if path.starts_with("/triggers") => &self.trigger,
             "/schedules/next" => return "/api/v1/schedules/next?cron=@daily".to_owned(),
             _ if path.starts_with("/schedules") => &self.schedule,
             _ if path.starts_with("/tasks") => &self.task,
-            _ if path.contains("/answers/") || path.ends_with("/waits") => &self.asking,
-            _ if path.ends_with("/dismiss") => &self.letter,
+            _ if path.contains("/waits") => &self.asking,
+            _ if path.ends_with("/dismiss") => &self.dead_letter,
             "/workflow/queue" => return "/api/v1/workflow/queue?status=FAILED".to_owned(),
             _ => &self.execution,
         };
@@ -254,8 +254,8 @@ impl Things {
             ("PUT", "/workspaces/{id}/secrets/{name}") => json!({ "value": "hunter2" }),
             ("POST", "/webhooks") => json!({ "url": "https://x.example", "workspaceId": ours }),
             ("PATCH", "/webhooks/{id}") => json!({ "description": "changed" }),
-            ("POST", "/hooks") => json!({ "workflowDefinitionId": self.hooked }),
-            ("PATCH", _) => json!({ "weight": 2 }),
+            ("POST", "/triggers") => json!({ "workflowDefinitionId": self.triggered }),
+            ("PATCH", "/workspaces/{id}") => json!({ "weight": 2 }),
             ("POST", "/keys") => json!({ "name": "made", "workspaceId": ours }),
             ("POST", "/workflow/definitions") => json!({ "document": graph("made"), "workspaceId": ours }),
             ("POST", "/workflow/definitions/apply") => json!({ "document": graph("applied"), "workspaceId": ours }),
@@ -273,15 +273,15 @@ impl Things {
             }
             ("POST", "/events") => json!({ "workspaceId": ours, "events": [made_event("made")] }),
             ("POST", "/bindings") => json!({ "workspaceId": ours, "eventType": "made" }),
-            ("PUT", "/bindings/{id}") => json!({ "leaseSeconds": 60 }),
+            ("PATCH", "/bindings/{id}") => json!({ "leaseSeconds": 60 }),
             ("POST", "/schedules") => {
                 json!({ "workspaceId": ours, "workflowDefinitionId": self.definition, "cron": "0 0 2 1 *" })
             }
-            ("PUT", "/schedules/{id}") => json!({ "cron": "0 0 3 1 *" }),
-            ("POST", "/projection/claim") => json!({ "workspaceId": ours, "workerId": "w-2" }),
-            ("POST", "/projection/{id}/fail") => json!({ "claimId": self.claim, "errorMessage": "no" }),
-            ("POST", "/projection/{id}/heartbeat" | "/projection/{id}/complete") => json!({ "claimId": self.claim }),
-            ("POST", "/tasks/claim") => json!({ "workspaceId": ours, "queues": ["mail"], "worker": "w-2" }),
+            ("PATCH", "/schedules/{id}") => json!({ "cron": "0 0 3 1 *" }),
+            ("POST", "/jobs/claim") => json!({ "workspaceId": ours, "workerId": "w-2" }),
+            ("POST", "/jobs/{id}/fail") => json!({ "claimId": self.claim, "errorMessage": "no" }),
+            ("POST", "/jobs/{id}/heartbeat" | "/jobs/{id}/complete") => json!({ "claimId": self.claim }),
+            ("POST", "/tasks/claim") => json!({ "workspaceId": ours, "queues": ["mail"], "workerId": "w-2" }),
             ("POST", "/tasks/{id}/fail") => json!({ "claimId": self.task_claim, "message": "no" }),
             ("POST", "/tasks/{id}/heartbeat" | "/tasks/{id}/complete") => json!({ "claimId": self.task_claim }),
             ("POST", _) => json!({}),
@@ -316,7 +316,7 @@ impl Things {
             let (api, id) = (self.tenant.api.with_key(&text(&made["key"])), text(&made["id"]));
             api.get("workspaces").await.expect(200);
             match revoked {
-                true => drop(self.tenant.api.delete(&format!("keys/{id}")).await.expect(204)),
+                true => drop(self.tenant.api.post(&format!("keys/{id}/revoke"), Value::Null).await.expect(204)),
                 false => world.run_sql(&format!("UPDATE api_key SET expires_at = now() WHERE id = '{id}'")).await,
             }
             until("it is refused", async || (api.get("workspaces").await.status == 401).then_some(())).await;
@@ -335,7 +335,7 @@ fn made_event(kind: &str) -> Value {
 async fn events(world: &World, tenant: &Tenant) -> [String; 4] {
     let binding = tenant.api.post("bindings", json!({ "eventType": "access.*" })).await.expect(201);
     tenant.api.post("events", json!({ "events": [made_event("access.good")] })).await.expect(200);
-    let claimed = tenant.api.post("projection/claim", json!({ "workerId": "w-1" })).await.expect(200);
+    let claimed = tenant.api.post("jobs/claim", json!({ "workerId": "w-1" })).await.expect(200);
     world.run_sql("ALTER TABLE workflow_queue_projection ADD CONSTRAINT bad CHECK (event_type <> 'access.bad')").await;
     let event = tenant.api.post("events", json!({ "events": [made_event("access.bad")] })).await.expect(200);
     world.run_sql("ALTER TABLE workflow_queue_projection DROP CONSTRAINT bad").await;
@@ -343,7 +343,7 @@ async fn events(world: &World, tenant: &Tenant) -> [String; 4] {
     [&event["events"][0]["id"], &binding["id"], &item["job"]["id"], &item["claimId"]].map(text)
 }
 
-/// A webhook with a delivery, and a workflow that takes webhooks with its hook.
+/// A webhook with a delivery, and a workflow that takes webhooks with its trigger.
 async fn webhooks(world: &World, tenant: &Tenant, execution: &str) -> [String; 4] {
     let made = tenant.api.post("webhooks", json!({ "url": world.receiver.url("/call/webhook") })).await.expect(201);
     let (webhook, delivery) = (text(&made["webhook"]["id"]), store::new_id().to_string());
@@ -355,11 +355,11 @@ async fn webhooks(world: &World, tenant: &Tenant, execution: &str) -> [String; 4
         ))
         .await;
     let document = json!({
-        "name": "hooked", "on": { "webhook": {} }, "nodes": { "say": { "kind": "LOG", "with": { "message": "x" } } },
+        "name": "triggered", "on": { "http": {} }, "nodes": { "say": { "kind": "LOG", "with": { "message": "x" } } },
     });
     let applied = tenant.api.post("workflow/definitions/apply", json!({ "document": document })).await.expect(200);
-    let hooks = tenant.api.get("hooks").await.expect(200);
-    [webhook, delivery, text(&applied["definition"]["id"]), text(&hooks["items"][0]["id"])]
+    let triggers = tenant.api.get("triggers").await.expect(200);
+    [webhook, delivery, text(&applied["definition"]["id"]), text(&triggers["items"][0]["id"])]
 }
 
 /// An execution that waits for an answer, and a task of it with its claim.
@@ -369,7 +369,7 @@ async fn asks(world: &World, tenant: &Tenant) -> [String; 3] {
     let (asking, task, claim) = (tenant.start(&definition).await, store::new_id(), store::new_id());
     world
         .run_sql(&format!(
-            "INSERT INTO workflow_execution_ask (execution_id, node, id, workspace_id, holder, kind, attempt, status, queue, lease_s,
+            "INSERT INTO workflow_execution_wait (execution_id, node, id, workspace_id, holder, kind, attempt, status, queue, lease_s,
                  opened_at, claim_id, worker, claim_lease_s, lease_until)
              VALUES ('{asking}', 'work', '{task}', '{}', '{asking}', 'TASK', 1, 'CLAIMED', 'mail', 60, now(), '{claim}', 'w-1', 3600,
                  now() + interval '1 hour')",
@@ -474,12 +474,12 @@ async fn a_key_of_another_workspace_finds_nothing() {
                     &ours.tenant.id,
                     &ours.definition,
                     &ours.execution,
-                    &ours.letter,
+                    &ours.dead_letter,
                     &ours.key,
                     &ours.event,
                     &ours.job,
                     &ours.webhook,
-                    &ours.hook,
+                    &ours.trigger,
                     &ours.schedule,
                     &ours.task,
                 ] {

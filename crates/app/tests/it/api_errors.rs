@@ -1,4 +1,4 @@
-//! Every refusal is an RFC 9457 problem with a stable code, and none is a 5xx.
+//! Every refused request gets an RFC 9457 problem with a stable code, and never a 5xx.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use store::access::key::Secret;
 
 use crate::support::http::{Api, Reply, send};
 use crate::support::tenant::text;
-use crate::support::{Tenant, World};
+use crate::support::{Shared, Tenant, World};
 
 const NOBODY: &str = "019a0000-0000-7000-8000-000000000000";
 
@@ -59,10 +59,22 @@ async fn ask(api: &Api, (method, path, body): &(Method, String, Value)) -> Reply
     send(if body.is_null() { request } else { request.json(body) }).await
 }
 
+const CANCELS: &str = "workflow_execution WHERE cancel_requested_at IS NOT NULL OR status = 'CANCELED'";
+
 /// What a stranger must not be able to change.
 async fn side_effects(world: &World) -> (i64, i64, i64) {
-    let cancels = "workflow_execution WHERE cancel_requested_at IS NOT NULL OR status = 'CANCELED'";
-    (world.count("activity").await, world.count("workflow_execution").await, world.count(cancels).await)
+    (world.count("activity").await, world.count("workflow_execution").await, world.count(CANCELS).await)
+}
+
+/// The same of these tenants.
+async fn changed(world: &Shared, tenants: [&Tenant; 2]) -> Vec<i64> {
+    let mut found = Vec::new();
+    for tenant in tenants {
+        for what in ["activity", "workflow_execution", CANCELS] {
+            found.push(world.count(tenant, what).await);
+        }
+    }
+    found
 }
 
 #[tokio::test]
@@ -111,13 +123,13 @@ async fn without_a_valid_key_no_route_does_anything() {
 
 #[tokio::test]
 async fn another_workspaces_things_do_not_exist() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let (owner, other) = (world.tenant("FREE").await, world.tenant("FREE").await);
     let definition = owner.light().await;
     let held = owner.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let execution = owner.start(&held).await;
     world.receiver.until_called("/hold/a", 1).await;
-    let before = side_effects(&world).await;
+    let before = changed(&world, [&owner, &other]).await;
     for route in routes(&owner, &definition, &execution).iter().filter(|(_, path, _)| {
         [owner.id.as_str(), definition.as_str(), execution.as_str()].iter().any(|id| path.contains(id))
     }) {
@@ -140,13 +152,13 @@ async fn another_workspaces_things_do_not_exist() {
     assert_eq!(text(&seen["items"][0]["id"]), other.id);
     assert_eq!(other.api.get(&format!("workspaces?name={}", owner.name)).await.expect(200)["items"], json!([]));
     assert_eq!(other.api.get("workflow/definitions").await.expect(200)["items"], json!([]));
-    assert_eq!(side_effects(&world).await, before, "and nothing happened to them");
+    assert_eq!(changed(&world, [&owner, &other]).await, before, "and nothing happened to them");
     assert_eq!(owner.status(&execution).await, "RUNNING");
 }
 
 #[tokio::test]
 async fn what_needs_a_root_key_is_forbidden_to_a_workspaces_own() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let created = tenant.api.post("workspaces", json!({ "name": "more", "tier": "ENTERPRISE" })).await;
     assert_eq!(created.problem(403), "forbidden");
@@ -165,8 +177,8 @@ async fn what_needs_a_root_key_is_forbidden_to_a_workspaces_own() {
 }
 
 #[tokio::test]
-async fn addresses_and_methods_that_are_not_there_are_told_apart() {
-    let world = World::new().await;
+async fn an_unknown_address_and_an_unsupported_method_have_different_errors() {
+    let world = Shared::new().await;
     let root = world.server.api();
     for path in [
         "/",

@@ -1,5 +1,5 @@
-//! Hostile input: each case is refused with a 4xx and a problem, nothing is stored or logged of it, and
-//! its nearest valid neighbour succeeds.
+//! Hostile input: each case is refused with a 4xx and a problem, and nothing of it is stored or logged. The most
+//! similar valid input succeeds.
 
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -233,7 +233,7 @@ async fn ids_parameters_and_headers_that_name_nothing() {
 }
 
 /// Parameters of the dead letter to be refused, with which status; each without them is taken.
-const LETTERS: &[(&str, u16)] = &[
+const DEAD_LETTERS: &[(&str, u16)] = &[
     ("", 422),
     ("status=PENDING", 422),
     ("status=failed", 400),
@@ -297,9 +297,9 @@ async fn control_that_makes_no_sense() {
     let rerun = format!("workflow/executions/{execution}/rerun");
     let mut cases = of(BULK, bulks(&start(&definition, "1")));
     cases.extend(of(&rerun, reruns()));
-    let letters = |query: &str| Request::get(format!("workflow/queue?{query}"));
-    for (bad, status) in LETTERS {
-        cases.push((format!("letters {bad:?}"), letters(bad), *status, letters("status=FAILED")));
+    let dead_letters = |query: &str| Request::get(format!("workflow/queue?{query}"));
+    for (bad, status) in DEAD_LETTERS {
+        cases.push((format!("dead letters {bad:?}"), dead_letters(bad), *status, dead_letters("status=FAILED")));
     }
     let bulk = Request::post(BULK, format!("{{\"items\":[{}]}}", start(&definition, "1")));
     for (path, good) in [(BULK, bulk), (rerun.as_str(), Request::post(&rerun, "{}"))] {
@@ -327,13 +327,13 @@ async fn control_that_makes_no_sense() {
     check(&world, &tenant.api, cases).await;
 }
 
-/// What one item of a bulk is told: its status and its problem's code.
-fn told(item: &Value) -> (u64, &str) {
+/// The response for one item of a bulk request: its status and its problem's code.
+fn item_outcome(item: &Value) -> (u64, &str) {
     (item["status"].as_u64().unwrap_or_default(), item["problem"]["code"].as_str().unwrap_or_default())
 }
 
 #[tokio::test]
-async fn an_item_that_cannot_be_started_is_told_so_and_its_neighbour_starts() {
+async fn an_item_that_cannot_be_started_has_its_own_error_and_its_neighbour_starts() {
     let world = World::new().await;
     let (tenant, definition) = tenant(&world).await;
     let good = |more: &str| format!("{{\"workflowDefinitionId\":\"{definition}\"{more}}}");
@@ -358,14 +358,14 @@ async fn an_item_that_cannot_be_started_is_told_so_and_its_neighbour_starts() {
     let before = world.everything().await;
     let reply = Request::post(BULK, format!("{{\"items\":[{bad}]}}")).send(&tenant.api).await.expect(200);
     let items = reply["items"].as_array().expect("answers");
-    assert_eq!(items.iter().map(told).collect::<Vec<_>>(), table.map(|(_, told)| told), "{reply}");
+    assert_eq!(items.iter().map(item_outcome).collect::<Vec<_>>(), table.map(|(_, observed)| observed), "{reply}");
     assert_eq!(world.everything().await, before, "nothing of it was stored");
     let mixed: Vec<String> = table.iter().flat_map(|(bad, _)| [(*bad).to_owned(), good("")]).collect();
     let mixed = format!("{{\"items\":[{}]}}", mixed.join(","));
     let reply = Request::post(BULK, mixed).send(&tenant.api).await.expect(200);
     let items = reply["items"].as_array().expect("answers");
-    let expected: Vec<(u64, &str)> = table.iter().flat_map(|(_, told)| [*told, (202, "")]).collect();
-    assert_eq!(items.iter().map(told).collect::<Vec<_>>(), expected, "{reply}");
+    let expected: Vec<(u64, &str)> = table.iter().flat_map(|(_, observed)| [*observed, (202, "")]).collect();
+    assert_eq!(items.iter().map(item_outcome).collect::<Vec<_>>(), expected, "{reply}");
     assert_eq!(world.count("workflow_execution").await, i64::try_from(table.len()).expect("a number"));
 }
 

@@ -1,4 +1,4 @@
-//! Bad input: each is refused with a 4xx that says what is wrong, and the service goes on.
+//! Invalid input: each case is refused with a 4xx that describes the error, and the service keeps running.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::http::{Api, Reply, send};
 use crate::support::tenant::text;
-use crate::support::{Tenant, World};
+use crate::support::{Shared, Tenant, World};
 
 const JSON: &str = "application/json";
 
@@ -169,7 +169,7 @@ async fn parameters_and_names_are_checked() {
 
 #[tokio::test]
 async fn a_definition_is_refused_with_every_problem_it_has() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let document = json!({ "name": "bad", "surprise": 1, "nodes": {
         "a": { "kind": "LOG", "needs": "b", "with": { "message": "${{ nodes.nobody.output }}" } },
@@ -197,7 +197,7 @@ async fn a_definition_is_refused_with_every_problem_it_has() {
         let reply = tenant.api.post("workflow/definitions/validate", json!({ "document": document })).await;
         assert!(["definition_invalid", "validation_failed"].contains(&reply.problem(422)), "{}", reply.text);
     }
-    assert_eq!(world.count("workflow_definition").await, 0);
+    assert_eq!(world.count(&tenant, "workflow_definition").await, 0);
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn a_client_that_still_sends_a_body_that_is_too_large_gets_its_answer() {
 
 #[tokio::test]
 async fn a_head_that_is_too_long_is_refused_like_everything_else() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let request = world.server.api().request(Method::GET, "workspaces").header("x-long", "x".repeat(70_000));
     let refused = send(request).await;
     assert_eq!(refused.status, 431, "{}", refused.text);

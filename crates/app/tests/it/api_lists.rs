@@ -1,10 +1,11 @@
-//! Lists over HTTP: their pages are the whole, their filters hold, their cursors are their own.
+//! Lists over HTTP: the pages together are the whole list, filters apply to every page, and a cursor is valid only for
+//! the list that returned it.
 
 use serde_json::{Value, json};
 
-use crate::support::World;
 use crate::support::http::Api;
 use crate::support::tenant::text;
+use crate::support::{Shared, World};
 
 /// The ids of a list, page by page.
 async fn ids(api: &Api, path: &str, limit: usize) -> Vec<String> {
@@ -129,7 +130,7 @@ async fn a_cursor_belongs_to_its_list_and_shows_nobody_elses() {
 
 #[tokio::test]
 async fn capacity_says_what_is_free_and_what_waits_for_what() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let (tenant, other) = (world.tenant("FREE").await, world.tenant("FREE").await);
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let path = format!("workspaces/{}/capacity", tenant.id);
@@ -156,7 +157,7 @@ async fn capacity_says_what_is_free_and_what_waits_for_what() {
 
 #[tokio::test]
 async fn the_audit_log_tells_who_did_what_and_only_of_ones_own() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let (tenant, other) = (world.tenant("FREE").await, world.tenant("FREE").await);
     let definition = tenant.light().await;
     let execution = tenant.start(&definition).await;

@@ -1,9 +1,10 @@
-//! A node that may be performed at most once: after a crash its end is not known, and a person decides.
+//! A node that may be performed at most once: after a crash its outcome is unknown, and a person decides what follows.
 
 use serde_json::{Value, json};
 
 use crate::support::World;
 use crate::support::cli::Cli;
+use crate::support::server::MORTAL;
 use crate::support::tenant::{Tenant, text};
 
 async fn rerun(tenant: &Tenant, of: &str, body: Value) -> String {
@@ -12,7 +13,7 @@ async fn rerun(tenant: &Tenant, of: &str, body: Value) -> String {
 
 #[tokio::test]
 async fn what_a_crash_interrupts_is_never_called_again_until_somebody_says_so() {
-    let mut world = World::new().await;
+    let mut world = World::with(&MORTAL).await;
     let tenant = world.tenant("FREE").await;
     let mut charge = world.receiver.after("a", "/hold/charge");
     charge["delivery"] = json!("at_most_once");
@@ -22,7 +23,7 @@ async fn what_a_crash_interrupts_is_never_called_again_until_somebody_says_so() 
     let id = tenant.start(&definition).await;
     world.receiver.until_called("/hold/charge", 1).await;
     world.server.process.sigkill();
-    let next = world.another(&[]).await;
+    let next = world.another(&MORTAL).await;
     let tenant = tenant.at(&next.base);
     let ended = tenant.ended(&id).await;
     assert_eq!((&ended["status"], &ended["error"]["type"]), (&json!("FAILED"), &json!("RESULT_UNKNOWN")), "{ended}");
@@ -35,7 +36,7 @@ async fn what_a_crash_interrupts_is_never_called_again_until_somebody_says_so() 
         let path = format!("workflow/executions/{id}/rerun");
         let refused = tenant.api.post(&path, json!({ "from": from })).await;
         assert_eq!(refused.status, 422);
-        assert!(refused.text.contains("resolve: whether charge took effect is not known"), "{}", refused.text);
+        assert!(refused.text.contains("resolve: it is not known whether charge took effect"), "{}", refused.text);
     }
     let path = format!("workflow/executions/{id}/rerun");
     tenant.api.post(&path, json!({ "from": "failed", "resolve": { "a": "done" } })).await.problem(422);

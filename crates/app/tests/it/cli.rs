@@ -1,23 +1,24 @@
-//! The commands as scripts and people see them: output, messages, exit codes.
+//! Tests what scripts and people see of the commands: output, messages and exit codes.
 
 mod controls;
 mod graph;
 mod help;
 mod lists;
+mod pages;
 mod profiles;
-mod readme;
 mod settings;
-mod standing;
+mod status;
 mod usage;
 
 use expect_test::{Expect, expect};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::World;
 use crate::support::cli::Cli;
 use crate::support::process::Process;
+use crate::support::server::Address;
 use crate::support::tenant::text;
+use crate::support::{Shared, World};
 
 const GOOD: &str = "name: greet
 inputs:
@@ -46,8 +47,8 @@ nodes:
 ";
 
 /// A server and its root user.
-async fn root(world: &World) -> Cli {
-    Cli::of(&world.server.base, world.server.root_key().expose())
+async fn root(server: &Address) -> Cli {
+    Cli::of(&server.base, server.root_key().expose())
 }
 
 async fn check(cli: &Cli, commands: &[&[&str]], expected: Expect) {
@@ -65,12 +66,12 @@ async fn workspaces_are_created_changed_and_listed() {
         &["workspace", "create", "acme", "--tier", "pro"],
         &["workspace", "create", "acme"],
         &["workspace", "create", "other", "--tier", "gold"],
-        &["workspace", "set", "acme", "--limit", "7"],
+        &["workspace", "set", "acme", "--concurrency-limit", "7"],
         &["workspace", "ls"],
         &["workspace", "get", "nobody"],
     ];
     check(
-        &root(&world).await,
+        &root(&world.server).await,
         &commands,
         expect![[r#"
             $ forebay workspace create acme --tier pro
@@ -82,19 +83,19 @@ async fn workspaces_are_created_changed_and_listed() {
             ready    0
             weight   1
             created  <time>
-            ! a key for it: forebay key create cli --workspace acme
+            ! to create a key for it: forebay key create cli --workspace acme
             $ forebay workspace create acme
-            ! error: a workspace is called "acme" already
+            ! error: a workspace is already named "acme"; choose another name
             = 1
             $ forebay workspace create other --tier gold
-            ! error: there is no tier "GOLD": use FREE, PRO or ENTERPRISE
+            ! error: tier: unknown tier "GOLD"; use FREE, PRO or ENTERPRISE
             = 1
-            $ forebay workspace set acme --limit 7
+            $ forebay workspace set acme --concurrency-limit 7
             name     acme
             id       <id>
             tier     PRO
             state    ACTIVE
-            running  0 of 7 (its own)
+            running  0 of 7 (set for this workspace)
             ready    0
             weight   1
             created  <time>
@@ -102,7 +103,7 @@ async fn workspaces_are_created_changed_and_listed() {
             NAME  TIER  RUNNING  LIMIT  READY  WEIGHT  STATE   ID
             acme  PRO   0        7      0      1       ACTIVE  <id>
             $ forebay workspace get nobody
-            ! error: there is no workspace nobody that this key can see; list them: forebay workspace ls
+            ! error: there is no workspace nobody, or this key cannot access it; list workspaces: forebay workspace ls
             = 1
         "#]],
     )
@@ -111,7 +112,7 @@ async fn workspaces_are_created_changed_and_listed() {
 
 #[tokio::test]
 async fn files_are_checked_published_and_run() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let cli = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
     for (name, text) in [("greet.yaml", GOOD), ("fails.yaml", FAILS), ("bad.yaml", BAD)] {
@@ -139,7 +140,7 @@ async fn files_are_checked_published_and_run() {
             ! <tag>  FAILED in <took>: node stop failed
             = 3
             $ forebay run nobody
-            ! error: there is no workflow nobody here; list them: forebay workflow ls
+            ! error: there is no workflow nobody; list workflows: forebay workflow ls
             = 1
         "#]],
     )
@@ -199,18 +200,18 @@ async fn published(cli: &Cli) {
         ! 5 |   c: {kind: NO_SUCH_KIND}
         !   |             ^^^^^^^^^^^^
         !
-        ! error: nothing was published: every file must be good
+        ! error: nothing was published: every file must be valid
         = 1
         $ forebay apply none.yaml
         ! none.yaml: cannot be read: No such file or directory (os error 2)
-        ! error: nothing was published: every file must be good
+        ! error: nothing was published: every file must be valid
         = 1
     "#]]).await;
 }
 
 #[tokio::test]
 async fn a_place_in_line_and_a_cancel() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let cli = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
@@ -266,9 +267,9 @@ async fn a_place_in_line_and_a_cancel() {
         &[&["watch", &running, "--timeout", "100ms"]],
         expect![[r#"
         $ forebay watch <id> --timeout <took>
-        ! <id> has not ended within <took>; it goes on
+        ! <id> did not end within <took>; the execution continues
         ! watch it: forebay watch <id>
-        ! stop it: forebay cancel <id>
+        ! cancel it: forebay cancel <id>
         = 5
     "#]],
     )
@@ -279,14 +280,14 @@ async fn a_place_in_line_and_a_cancel() {
 #[tokio::test]
 async fn json_is_what_the_server_said() {
     let world = World::new().await;
-    let cli = root(&world).await;
+    let cli = root(&world.server).await;
     cli.file("greet.yaml", GOOD);
     let made = cli.json(&["workspace", "create", "acme", "--tier", "pro"]).await;
     let id = text(&made["id"]);
     assert_eq!(cli.json(&["workspace", "ls"]).await["items"][0]["id"], id);
     assert_eq!(cli.json(&["workspace", "get", "acme"]).await["tier"], "PRO");
     assert_eq!(cli.json(&["validate", "greet.yaml"]).await["valid"], true);
-    let key = text(&cli.json(&["workspace", "key", "acme"]).await["key"]);
+    let key = text(&cli.json(&["key", "create", "cli", "--workspace", "acme"]).await["key"]);
     let cli_of_acme = Cli::of(&world.server.base, &key);
     cli_of_acme.file("greet.yaml", GOOD);
     assert_eq!(cli_of_acme.json(&["apply", "greet.yaml"]).await["version"], 1);
@@ -301,8 +302,8 @@ async fn json_is_what_the_server_said() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_let_in_is_told_what_to_do() {
-    let world = World::new().await;
+async fn a_client_without_access_gets_an_error_that_says_what_to_do() {
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let stranger = store::access::key::Secret::generate().expect("randomness");
     for (who, key, expected) in [
@@ -311,9 +312,9 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
             String::new(),
             expect![[r#"
                 $ forebay workspace create acme
-                ! error: the server wants a key, and none was given
-                ! Give one with --key or FOREBAY_KEY, or keep it in a profile: forebay profile add --help
-                ! The root key is what the server was started with, and makes others: forebay key create NAME --workspace WORKSPACE
+                ! error: the server needs a key, and none was given
+                ! Give a key with --key or FOREBAY_KEY, or save it in a profile: forebay profile set --help
+                ! With the root key that the server was started with, you can create a key: forebay key create NAME --workspace WORKSPACE
                 = 4
             "#]],
         ),
@@ -322,9 +323,9 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
             stranger.expose().to_owned(),
             expect![[r#"
                 $ forebay workspace create acme
-                ! error: this key is not known here: it expired, was revoked, or belongs to another server
-                ! The key was not accepted: did it expire, was it revoked, or made by another server? With the root key, this makes a
-                ! new one: forebay key create NAME --workspace WORKSPACE
+                ! error: unknown key: it expired, was revoked, or belongs to another server
+                ! The server did not accept the key: it may be expired, revoked, or of another server.
+                ! With the root key you can create a new key: forebay key create NAME --workspace WORKSPACE
                 = 4
             "#]],
         ),
@@ -333,7 +334,7 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
             tenant.api.key.clone().expect("a key"),
             expect![[r#"
             $ forebay workspace create acme
-            ! error: this needs a root key; yours is a workspace's
+            ! error: this request needs a root key; this key belongs to a workspace
             = 4
         "#]],
         ),
@@ -349,7 +350,7 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
         &[&["workspace", "ls"], &["workspace", "sl"]],
         expect![[r#"
             $ forebay workspace ls
-            ! error: cannot reach <server>: is Forebay running? start one here: forebay dev
+            ! error: cannot reach <server>: is Forebay running? Start it on this machine with: forebay dev
             = 1
             $ forebay workspace sl
             ! error: unrecognized subcommand 'sl'

@@ -1,9 +1,9 @@
-//! Control over what waits: paused, resumed, deleted, bounded, and each time the item says why.
+//! Waiting items can be paused, resumed, deleted and limited, and an item always reports why it waits.
 
 use serde_json::{Value, json};
 
 use crate::support::tenant::text;
-use crate::support::{World, until};
+use crate::support::{Shared, World, until};
 
 /// Far enough away that only hints can be what moved anything.
 const SLOW_POLL: &str = "dispatch.poll_interval_ms=60000";
@@ -54,13 +54,13 @@ async fn a_paused_definition_waits_says_so_and_goes_on_at_once() {
     }
     let draft = json!({ "document": { "name": "draft", "nodes": {} } });
     let draft = text(&tenant.api.post("workflow/definitions", draft).await.expect(201)["definition"]["id"]);
-    let told = tenant.api.post(&format!("workflow/definitions/{draft}/pause"), Value::Null).await;
-    assert_eq!(told.problem(409), "definition_not_published");
+    let observed = tenant.api.post(&format!("workflow/definitions/{draft}/pause"), Value::Null).await;
+    assert_eq!(observed.problem(409), "definition_not_published");
 }
 
 #[tokio::test]
 async fn a_deleted_definition_fails_what_waits_and_lets_what_runs_go_on() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let running = tenant.start(&held).await;
@@ -85,12 +85,12 @@ async fn a_deleted_definition_fails_what_waits_and_lets_what_runs_go_on() {
     assert_eq!(tenant.status(&running).await, "RUNNING");
     world.receiver.open();
     tenant.completed(&running).await;
-    assert_eq!(world.count("activity WHERE action = 'definition.delete'").await, 1);
+    assert_eq!(world.count(&tenant, "activity WHERE action = 'definition.delete'").await, 1);
 }
 
 #[tokio::test]
 async fn a_deleted_workspace_fails_what_waits_cancels_what_runs_and_its_key_opens_nothing() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let (tenant, root) = (world.tenant("FREE").await, world.server.api());
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let running = tenant.start(&held).await;
@@ -117,7 +117,7 @@ async fn a_deleted_workspace_fails_what_waits_cancels_what_runs_and_its_key_open
     }
     assert_eq!(ended(&running).await["status"], "CANCELED");
     until("the key opens nothing", async || (tenant.api.get("workspaces").await.status == 401).then_some(())).await;
-    assert_eq!(world.count("execution_queue WHERE stage = 5").await, 0, "no slot is kept");
+    assert_eq!(world.count(&tenant, "execution_queue WHERE stage = 5").await, 0, "no slot is kept");
 }
 
 #[tokio::test]
@@ -144,14 +144,14 @@ async fn a_full_backlog_refuses_and_takes_again_when_there_is_room() {
 
 #[tokio::test]
 async fn an_item_says_who_holds_what_it_waits_for() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let running = tenant.start(&held).await;
     world.receiver.until_called("/hold/a", 1).await;
     let item = tenant.queue(&tenant.start(&held).await).await;
     assert_eq!(item["waiting"]["reason"], "workspace_full", "{item}");
-    assert_eq!(item["waiting"]["heldBy"], json!([running]), "{item}");
+    assert_eq!(item["waiting"]["heldByExecutionIds"], json!([running]), "{item}");
 }
 
 #[tokio::test]

@@ -1,12 +1,14 @@
-//! Processes that are full: they look after their shards all the same, and the runs of the dead come before new ones.
+//! Processes without room for more runs still serve their shards. They resume the runs of dead processes before they
+//! start new ones.
 
 use serde_json::json;
 
+use crate::support::server::MORTAL;
 use crate::support::tenant::text;
-use crate::support::{Server, Tenant, World, until};
+use crate::support::{Tenant, World, until};
 
 /// Room for nine new runs; one place is kept for runs that hold a slot already.
-const FULL_AT_NINE: [&str; 2] = ["engine.max_runs=10", "signals.sample_interval_ms=100"];
+const FULL_AT_NINE: [&str; 2] = ["engine.max_runs=10", "metrics.sample_interval_ms=100"];
 
 /// Enough executions of calls that nobody answers to fill two processes, and more that wait.
 async fn flood(world: &World) -> (Vec<Tenant>, Vec<(Tenant, String)>) {
@@ -34,29 +36,25 @@ async fn cancel(tenant: &Tenant, id: &str) {
     assert_eq!(text(&tenant.ended(id).await["status"]), "CANCELED");
 }
 
-/// Something starts without any process being told of it.
+/// Enqueues an execution without a notification to any process.
 async fn enqueue_in_sql(world: &World, tenant: &Tenant, definition: &str) -> String {
     let sql = "SELECT forebay.enqueue($1::text::uuid, $2::text::uuid)::text";
     let client = world.database.client().await;
     client.query_one(sql, &[&tenant.id, &definition]).await.expect("accepted").get(0)
 }
 
-async fn metric(server: &Server, name: &str) -> f64 {
-    let text = server.anonymous().get("/metrics").await.text;
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    value.unwrap_or_else(|| panic!("no {name} in {text}"))
-}
-
 #[tokio::test]
 async fn a_full_process_adopts_the_runs_of_a_dead_one_before_it_starts_anything_new() {
-    let world = World::with(&FULL_AT_NINE).await;
-    let mut other = world.another(&FULL_AT_NINE).await;
+    let settings = [FULL_AT_NINE, MORTAL].concat();
+    let world = World::with(&settings).await;
+    let mut other = world.another(&settings).await;
     let (_tenants, all) = flood(&world).await;
     until("both are full", async || (owned(&world).await == [9, 9]).then_some(())).await;
     let started = world.count("workflow_execution WHERE started_at IS NOT NULL").await;
-    until("every shard has an owner and is told of", async || {
+    until("every shard has an owner and every slot is reported", async || {
         let owners = world.count("shard_owner WHERE until > now()").await;
-        let slots = metric(&world.server, "queue_slots_in_use ").await + metric(&other, "queue_slots_in_use ").await;
+        let slots =
+            world.server.metric("forebay_queue_slots_in_use").await + other.metric("forebay_queue_slots_in_use").await;
         (owners == 64 && slots.to_bits() == 18f64.to_bits()).then_some(())
     })
     .await;
@@ -115,13 +113,13 @@ async fn a_full_process_finds_what_was_enqueued_in_sql_and_starts_it_in_its_turn
 
 #[tokio::test]
 async fn without_hints_a_process_with_room_claims_for_one_that_is_full() {
-    let full = ["engine.max_runs=2", "dispatch.hints=false"];
+    let full = ["engine.max_runs=2", "dispatch.notifications=false"];
     let world = World::with(&full).await;
     let tenant = world.tenant("PRO").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     tenant.start_many(&held, 2).await;
     until("it is full", async || (owned(&world).await == [2]).then_some(())).await;
-    let _with_room = world.another(&["dispatch.hints=false"]).await;
+    let _with_room = world.another(&["dispatch.notifications=false"]).await;
     until("both look after a half", async || {
         let by_two = "(SELECT owner FROM shard_owner WHERE until > now() GROUP BY owner HAVING count(*) = 32) o";
         (world.count(by_two).await == 2).then_some(())

@@ -1,4 +1,4 @@
-//! What operators are given to watch the service with: only metrics that exist, by labels that they have.
+//! The alerts and dashboards in `deploy/` use only metrics that exist, and only labels that those metrics have.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,4 @@
-//! `forebay dev`: from nothing to a finished execution, and everything gone or kept as promised.
-
-use std::time::{Duration, Instant};
+//! `forebay dev` leads from an empty directory to a finished execution. Its data is deleted or kept as documented.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -21,7 +19,7 @@ async fn a_first_start_makes_a_database_a_key_and_a_demo_and_ctrl_c_stops_it_all
     let place = Place::new();
     let mut dev = place.start(&[]).await;
     let said = dev.process.stdout.all();
-    let key = said.iter().find_map(|line| line.strip_prefix("root key, shown this once: ")).expect("a key");
+    let key = said.iter().find_map(|line| line.strip_prefix("root key (shown only once): ")).expect("a key");
     assert!(key.starts_with("fbk_"), "{key}");
     assert!(said.iter().any(|line| line.contains(" run hello --workspace demo-pro -i name=Ada --watch")), "{said:?}");
 
@@ -36,8 +34,8 @@ async fn a_first_start_makes_a_database_a_key_and_a_demo_and_ctrl_c_stops_it_all
 
     let mut second = place.spawn(&[]);
     assert_eq!(second.ended().await.code(), Some(1), "one at a time");
-    let told = format!("is in use by process {}: stop that one, or start this one with", dev.process.pid());
-    until("it says why", async || second.stderr.contain(&told).then_some(())).await;
+    let observed = format!("is in use by process {}: stop that process, or start this one with", dev.process.pid());
+    until("it says why", async || second.stderr.contain(&observed).then_some(())).await;
     assert!(["--data-dir", "--ephemeral", "--listen"].iter().all(|flag| second.stderr.contain(flag)));
 
     let postgres = place.postgres().expect("a database server");
@@ -46,8 +44,8 @@ async fn a_first_start_makes_a_database_a_key_and_a_demo_and_ctrl_c_stops_it_all
     assert!(!is_alive(postgres) && place.postgres().is_none(), "the database is stopped too");
 
     let again = place.start(&[]).await;
-    assert!(!again.process.stdout.contain("shown this once"), "the key is kept, not shown again");
-    let place_of_key = format!("The root key is kept in {}", place.data().join("root-key").display());
+    assert!(!again.process.stdout.contain("shown only once"), "the key is kept, not shown again");
+    let place_of_key = format!("The root key is saved in {}", place.data().join("root-key").display());
     assert!(again.process.stdout.contain(&place_of_key), "{:?}", again.process.stdout.all());
     assert_eq!(cli.ok(&["workspace", "ls"]).await, listed, "data survives, and the demo is made once");
 }
@@ -57,7 +55,9 @@ async fn after_a_sigkill_the_next_start_goes_on_at_once() {
     let place = Place::new();
     let receiver = Receiver::start().await;
     let settings = receiver.allowed(&[]);
-    let arguments = ["--no-demo", "--set", &settings[0]];
+    // Its leases are longer than this test waits for anything.
+    let lease = ["process.claim_lease_ms=400000", "process.run_lease_ms=500000"];
+    let arguments = ["--no-demo", "--set", &settings[0], "--set", lease[0], "--set", lease[1]];
     let mut dev = place.start(&arguments).await;
     let tenant = Tenant::new(dev.api(&place), "FREE").await;
     let nodes = json!({ "a": receiver.node("/count/a"), "b": receiver.after("a", "/hold/b") });
@@ -69,10 +69,7 @@ async fn after_a_sigkill_the_next_start_goes_on_at_once() {
     until("the database server goes with it", async || (!is_alive(postgres)).then_some(())).await;
 
     let again = place.start(&arguments).await;
-    let started = Instant::now();
     receiver.until_called("/hold/b", 2).await;
-    // Its leases are fifteen seconds, not a tenth of it.
-    assert!(started.elapsed() < Duration::from_secs(10), "resumed after {:?}", started.elapsed());
     receiver.open();
     let ended = tenant.at(&again.base).completed(&id).await;
     assert_eq!(text(&ended["status"]), "COMPLETED");
@@ -94,8 +91,8 @@ async fn it_is_ready_only_when_commands_find_it_and_its_demo() {
     let ready = async || reqwest::get(format!("http://{free}/readyz")).await.ok();
     let early = until("it answers", async || ready().await).await;
     assert_eq!(early.status(), 503);
-    let told: serde_json::Value = early.json().await.expect("JSON");
-    assert!(text(&told["checks"]["startup"]).contains("profile"), "{told}");
+    let observed: serde_json::Value = early.json().await.expect("JSON");
+    assert!(text(&observed["checks"]["startup"]).contains("profile"), "{observed}");
     assert!(!place.profile().exists());
     drop(held);
     until("it is ready", async || ready().await.filter(|reply| reply.status() == 200)).await;
@@ -127,7 +124,7 @@ async fn workflows_may_call_programs_of_this_machine_and_callbacks_have_an_addre
     }
     let asking = tenant.apply("asking", json!({ "approve": { "kind": "WAIT_FOR_EVENT" } })).await;
     let asking = tenant.start(&asking).await;
-    let token = format!("workflow/executions/{asking}/answers/approve/token");
+    let token = format!("workflow/executions/{asking}/waits/approve/token");
     let made = until("it waits", async || {
         let reply = tenant.api.post(&token, json!({})).await;
         (reply.status < 300).then_some(reply.body)

@@ -1,18 +1,16 @@
-//! How work reaches the engine: hints on or off, handed over, engine off, several processes at once.
-
-use std::time::{Duration, Instant};
+//! Tests how items reach the engine: with and without hints, from one process to another, with the engine switched off,
+//! and with several processes at once.
 
 use serde_json::json;
 use store::access::key::Secret;
 use store::testing::Database;
 
-use crate::support::server::STEADY;
 use crate::support::{Server, World, until};
 
 #[tokio::test]
 async fn without_hints_everything_completes_by_the_poll() {
-    let world = World::with(&["dispatch.hints=false"]).await;
-    let api_only = world.another(&["dispatch.hints=false", "workflow.engine.enabled=false"]).await;
+    let world = World::with(&["dispatch.notifications=false"]).await;
+    let api_only = world.another(&["dispatch.notifications=false", "workflow.engine.enabled=false"]).await;
     let tenant = world.tenant("PRO").await;
     let definition = tenant.light().await;
     let mut all = tenant.start_many(&definition, 10).await;
@@ -25,28 +23,24 @@ async fn without_hints_everything_completes_by_the_poll() {
 
 #[tokio::test]
 async fn whoever_ends_an_execution_starts_the_next_without_a_poll() {
-    let world = World::with(&["dispatch.poll_interval_ms=60000"]).await;
+    let world = World::with(&["dispatch.poll_interval_ms=600000"]).await;
     let tenant = world.tenant("FREE").await;
     let definition = tenant.light().await;
-    let started = Instant::now();
     for id in tenant.start_many(&definition, 20).await {
         tenant.completed(&id).await;
     }
-    assert!(started.elapsed() < Duration::from_secs(20), "it took {:?}", started.elapsed());
 }
 
 #[tokio::test]
 async fn a_hint_reaches_another_process_without_a_poll() {
-    let slow = "dispatch.poll_interval_ms=60000";
+    let slow = "dispatch.poll_interval_ms=600000";
     let world = World::with(&[slow]).await;
     let api_only = world.another(&[slow, "workflow.engine.enabled=false"]).await;
     let tenant = world.tenant("FREE").await.at(&api_only.base);
     let definition = tenant.light().await;
-    let started = Instant::now();
     for _ in 0..3 {
         tenant.completed(&tenant.start(&definition).await).await;
     }
-    assert!(started.elapsed() < Duration::from_secs(20), "it took {:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -71,8 +65,8 @@ async fn with_the_engine_off_items_are_accepted_and_wait_for_a_server_that_has_o
 
 #[tokio::test]
 async fn two_servers_share_the_work_and_never_exceed_the_limit() {
-    let world = World::with(&STEADY).await;
-    let other = world.another(&STEADY).await;
+    let world = World::new().await;
+    let other = world.another(&[]).await;
     let tenant = world.tenant("PRO").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let mut all = tenant.start_many(&held, 6).await;
@@ -112,7 +106,7 @@ async fn five_processes_that_start_at_once_on_an_empty_database_all_become_ready
 
 #[tokio::test]
 async fn a_start_that_comes_while_a_full_workspace_is_being_asked_waits_for_no_poll() {
-    let world = World::with(&["dispatch.poll_interval_ms=600000", STEADY[0], STEADY[1]]).await;
+    let world = World::with(&["dispatch.poll_interval_ms=600000"]).await;
     let tenant = world.tenant("PRO").await;
     let long = tenant.apply("long", json!({ "d": { "kind": "DELAY", "with": { "for": "1h" } } })).await;
     let light = tenant.light().await;
@@ -133,8 +127,8 @@ async fn a_start_that_comes_while_a_full_workspace_is_being_asked_waits_for_no_p
 }
 
 #[tokio::test]
-async fn a_start_of_a_workspace_that_was_full_is_heard_when_its_slot_was_freed_elsewhere() {
-    let world = World::with(&["dispatch.poll_interval_ms=600000", STEADY[0], STEADY[1]]).await;
+async fn a_waiting_start_is_dispatched_when_another_process_frees_the_slot() {
+    let world = World::with(&["dispatch.poll_interval_ms=600000"]).await;
     let tenant = world.tenant("FREE").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let light = tenant.light().await;
@@ -142,7 +136,11 @@ async fn a_start_of_a_workspace_that_was_full_is_heard_when_its_slot_was_freed_e
     world.receiver.until_called("/hold/a", 1).await;
     // Found full: it is not asked again for a moment.
     let second = tenant.start(&light).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let asked = format!(
+        "pg_stat_activity WHERE datname = current_database() AND query LIKE '%forebay\\_r1.claim(%'
+          AND query_start > (SELECT created_at FROM workflow_execution WHERE id = '{second}')"
+    );
+    until("it is found full", async || (world.count(&asked).await > 0).then_some(())).await;
     // Ended by somebody who tells nobody.
     let end = "SELECT forebay_r1.complete(ARRAY['ID'::uuid], ARRAY['CANCELED'], ARRAY[NULL::jsonb], ARRAY[NULL::jsonb],
                                     ARRAY[NULL::uuid], NULL, 'test')";

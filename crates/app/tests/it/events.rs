@@ -1,14 +1,14 @@
-//! Events in, jobs out, with real processes: by plain SQL, by the API and from workflows; our worker, the API's and
-//! plain SQL side by side.
+//! Tests events and the jobs they create, with real processes. Plain SQL, the API and workflows append the events. Our
+//! worker, clients of the API and plain SQL claim the jobs side by side.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::support::cli::Cli;
+use crate::support::server::MORTAL;
 use crate::support::tenant::text;
-use crate::support::{Tenant, World, until};
+use crate::support::{Shared, Tenant, World, until};
 
 const BOOTSTRAP: &str = include_str!("../../../../examples/bootstrap.yaml");
 
@@ -24,7 +24,7 @@ async fn platform(world: &World) -> Tenant {
 
 async fn job(api: &crate::support::http::Api, event: &str, status: &str) -> Value {
     until(&format!("the job of {event} is {status}"), async || {
-        let jobs = api.get("projection").await.expect(200);
+        let jobs = api.get("jobs").await.expect(200);
         let found = jobs["items"].as_array().expect("a list").iter().find(|job| job["eventId"] == event);
         found.filter(|job| job["status"] == status).cloned()
     })
@@ -68,8 +68,8 @@ async fn an_event_by_plain_sql_runs_its_workflow_and_the_job_holds_what_came_out
         platform.api.get(&format!("events?streamId={}&streamType=workflow_queue", text(&job["id"]))).await.expect(200);
     let steps: Vec<&Value> = steps["items"].as_array().expect("a list").iter().map(|event| &event["type"]).collect();
     assert_eq!(steps, ["workflow.queue.completed", "workflow.queue.claimed", "workflow.queue.pending"]);
-    let check = Cli::new().ok(&["projection", "check", "--database-url", &world.database.url]).await;
-    assert_eq!(check, "1 jobs, as their facts say\n");
+    let check = Cli::new().ok(&["job", "check", "--database-url", &world.database.url]).await;
+    assert_eq!(check, "1 jobs agree with the recorded events\n");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_transient_error_is_answered_503_and_one_that_was_stored_is_handled_ag
 
 #[tokio::test]
 async fn a_failing_workflow_is_tried_three_times_and_its_stack_tells_the_chain() {
-    let world = World::with(&["projection.retry_after_ms=1"]).await;
+    let world = World::with(&["job.retry_after_ms=1"]).await;
     let tenant = world.tenant("PRO").await;
     let body = json!({ "document": {
         "name": "broken", "on": { "event": { "type": "order.*", "filter": "trigger.event.data.total > 10" } },
@@ -128,13 +128,13 @@ async fn a_failing_workflow_is_tried_three_times_and_its_stack_tells_the_chain()
     assert!(text(&dead["errorStack"]).contains("node stop, attempt 1: CONTROL_FLOW_ERROR: no stock"), "{dead}");
     let tries = tenant.api.get("workflow/executions").await.expect(200);
     assert_eq!(tries["items"].as_array().map(Vec::len), Some(3), "one execution a try");
-    let again = tenant.api.post(&format!("projection/{}/retry", text(&dead["id"])), json!({})).await;
+    let again = tenant.api.post(&format!("jobs/{}/retry", text(&dead["id"])), json!({})).await;
     assert_eq!(again.problem(409), "conflict");
 }
 
 #[tokio::test]
 async fn an_events_input_is_judged_by_what_the_published_version_declares() {
-    let world = World::with(&["projection.retry_after_ms=1"]).await;
+    let world = World::with(&["job.retry_after_ms=1"]).await;
     let tenant = world.tenant("PRO").await;
     let apply = async |required: bool| {
         let document = json!({
@@ -156,7 +156,7 @@ async fn an_events_input_is_judged_by_what_the_published_version_declares() {
         "defaults are there"
     );
     let table = [(json!({ "id": "A1" }), "/input: total is missing"), (json!({ "total": "many" }), "/input/total: ")];
-    for (data, told) in table {
+    for (data, expected) in table {
         let bad = append(data).await;
         let dead = until("three failures", async || {
             let job = job(&tenant.api, &bad, "failed").await;
@@ -164,7 +164,7 @@ async fn an_events_input_is_judged_by_what_the_published_version_declares() {
         })
         .await;
         let why = text(&dead["errorMessage"]);
-        assert!(why.starts_with(told), "{why}");
+        assert!(why.starts_with(expected), "{why}");
     }
     let ran = tenant.api.get("workflow/executions").await.expect(200);
     assert_eq!(ran["items"].as_array().map(Vec::len), Some(1), "what does not fit starts nothing");
@@ -175,25 +175,25 @@ async fn an_events_input_is_judged_by_what_the_published_version_declares() {
 
 #[tokio::test]
 async fn a_rule_that_looks_where_nothing_is_is_refused_wherever_it_is_given() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let definition = tenant.light().await;
-    for (filter, told) in [
-        ("secrets.KEY == 'x'", "the event is trigger.event"),
-        ("nodes.a.output.x == 1", "the event is trigger.event"),
-        ("inputs.total > 1", "the event is trigger.event"),
+    for (filter, expected) in [
+        ("secrets.KEY == 'x'", "use trigger.event"),
+        ("nodes.a.output.x == 1", "use trigger.event"),
+        ("inputs.total > 1", "use trigger.event"),
         ("trigger.event.streamId == 'x'", "did you mean stream_id?"),
     ] {
         let body = json!({ "eventType": "order.*", "workflowDefinitionId": definition, "filter": filter });
         let refused = tenant.api.post("bindings", body).await.expect(422);
-        assert!(text(&refused["detail"]).contains(told), "{refused}");
+        assert!(text(&refused["detail"]).contains(expected), "{refused}");
         let document = json!({ "name": "x", "on": { "event": { "type": "order.*", "filter": filter } },
             "nodes": { "say": { "kind": "LOG", "with": { "message": "hello" } } } });
         for path in ["validate", "apply"] {
             let body = json!({ "document": document });
             let refused = tenant.api.post(&format!("workflow/definitions/{path}"), body).await.expect(422);
             assert_eq!(refused["problems"][0]["pointer"], "/on/event/filter", "{refused}");
-            assert!(text(&refused["problems"][0]["message"]).contains(told), "{refused}");
+            assert!(text(&refused["problems"][0]["message"]).contains(expected), "{refused}");
         }
     }
 }
@@ -208,10 +208,10 @@ async fn a_worker_of_the_api_holds_a_job_by_its_claim_and_loses_it_with_its_leas
     let appended = tenant.api.post("events", json!({ "events": [event] })).await.expect(200);
     let claim = async |lease: i32| {
         let body = json!({ "workerId": "w-1", "leaseSeconds": lease, "limit": 10, "eventTypes": ["invoice.*"] });
-        tenant.api.post("projection/claim", body).await.expect(200)["items"].clone()
+        tenant.api.post("jobs/claim", body).await.expect(200)["items"].clone()
     };
     let odd = json!({ "workerId": "w-1", "eventTypes": ["invoice*"] });
-    let odd = tenant.api.post("projection/claim", odd).await.expect(422);
+    let odd = tenant.api.post("jobs/claim", odd).await.expect(422);
     assert!(text(&odd["detail"]).contains("order.*"), "{odd}");
     let first = claim(1).await;
     assert_eq!(
@@ -220,7 +220,7 @@ async fn a_worker_of_the_api_holds_a_job_by_its_claim_and_loses_it_with_its_leas
     );
     assert_eq!(claim(1).await, json!([]), "a second finds nothing");
     let id = text(&first[0]["job"]["id"]);
-    let at = |what: &str| format!("projection/{id}/{what}");
+    let at = |what: &str| format!("jobs/{id}/{what}");
     let second = until("its lease is over and it is claimed again", async || {
         Some(claim(60).await).filter(|found| found != &json!([]))
     })
@@ -233,7 +233,7 @@ async fn a_worker_of_the_api_holds_a_job_by_its_claim_and_loses_it_with_its_leas
         assert_eq!(tenant.api.post(&at(what), late).await.problem(409), "conflict", "{what}");
     }
     let refused = psql(&world, &format!("UPDATE workflow_queue_projection SET status = 'completed' WHERE id = '{id}'"));
-    assert!(refused.as_ref().is_err_and(|told| told.contains("held by w-1")), "{refused:?}");
+    assert!(refused.as_ref().is_err_and(|observed| observed.contains("is claimed by w-1")), "{refused:?}");
     let mine = json!({ "claimId": second[0]["claimId"], "workflowId": "wf-1" });
     tenant.api.post(&at("heartbeat"), mine).await.expect(200);
     for _ in 0..2 {
@@ -252,7 +252,7 @@ async fn a_worker_of_the_api_holds_a_job_by_its_claim_and_loses_it_with_its_leas
 
 #[tokio::test]
 async fn events_are_appended_once_and_in_their_versions() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let stream = store::new_id();
     let event = |id: Option<uuid::Uuid>, version: i32| json!({ "id": id, "type": "a.b", "streamId": stream, "streamType": "s", "expectedVersion": version });
@@ -276,12 +276,12 @@ async fn events_are_appended_once_and_in_their_versions() {
     ] {
         assert_eq!(tenant.api.post("events", bad.clone()).await.problem(422), "validation_failed", "{bad}");
     }
-    assert_eq!(world.count("domain_events").await, 2);
+    assert_eq!(world.count(&tenant, "domain_events").await, 2);
 }
 
 #[tokio::test]
 async fn jobs_of_a_killed_process_end_once() {
-    let mut world = World::new().await;
+    let mut world = World::with(&MORTAL).await;
     let tenant = world.tenant("PRO").await;
     let body = json!({ "document": { "name": "slow", "on": { "event": { "type": "order.placed" } },
         "nodes": { "wait": { "kind": "DELAY", "with": { "for": "2s" } } } } });
@@ -294,13 +294,11 @@ async fn jobs_of_a_killed_process_end_once() {
     })
     .await;
     world.server.process.sigkill();
-    let other = world.another(&[]).await;
-    let started = Instant::now();
+    let other = world.another(&MORTAL).await;
     until("all are done", async || {
         (world.count("workflow_queue_projection WHERE status = 'completed'").await == 5).then_some(())
     })
     .await;
-    assert!(started.elapsed().as_secs() < 30);
     assert_eq!(world.count("workflow_execution").await, 5, "no try was counted, and none made twice");
     assert_eq!(world.count("workflow_queue_projection WHERE retry_count > 0").await, 0);
     drop(other);
@@ -308,7 +306,8 @@ async fn jobs_of_a_killed_process_end_once() {
 
 #[tokio::test]
 async fn a_process_that_dies_while_it_brings_jobs_back_does_not_keep_them_waiting_for_long() {
-    let mut world = World::with(&["projection.retry_after_ms=1"]).await;
+    let settings = ["job.retry_after_ms=1", MORTAL[0], MORTAL[1]];
+    let mut world = World::with(&settings).await;
     world.server.api().post("bindings", json!({ "eventType": "organization.*" })).await.expect(201);
     let event = psql(&world, INSERT).expect("an event");
     // Its pass stops in the middle, and it dies with the lease in its hand.
@@ -321,6 +320,6 @@ async fn a_process_that_dies_while_it_brings_jobs_back_does_not_keep_them_waitin
     let fail = "UPDATE workflow_queue_projection SET status = 'processing', worker_id = 'w-1';
                 UPDATE workflow_queue_projection SET status = 'failed', error_message = 'no'";
     psql(&world, fail).expect("a failure");
-    let next = world.another(&["projection.retry_after_ms=1"]).await;
+    let next = world.another(&settings).await;
     job(&next.api(), &event, "pending").await;
 }

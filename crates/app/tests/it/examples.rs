@@ -1,9 +1,9 @@
-//! Every workflow in `examples/` that says in its head how it ends does end so, against a real HTTP server.
+//! Runs every workflow in `examples/` whose head comment states how it ends, against a real HTTP server.
 //!
-//! In a head: `input:` is what it is started with (`BASE` is the server), `secret:` a secret that is set first,
-//! `answer:` a node that waits and what it is answered, `worker:` a queue that `worker.py` serves, `ends:` its status
-//! with its output, or with type and message, `nodes:` each node with its status, and `unanswered:` how it ends where
-//! nobody answers.
+//! In a head, `input:` is the input of the execution (`BASE` is the server), and `secret:` a secret that is set first.
+//! `answer:` names a waiting node and its answer, and `worker:` a queue that `worker.py` serves. `ends:` is the status
+//! with the output, or with the type and message of the failure. `nodes:` is the status of each node, and `unanswered:`
+//! how the execution ends if nobody answers.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -131,8 +131,8 @@ impl Example {
 async fn answer_it(tenant: &Tenant, id: &str, words: &str) {
     let (node, data) = words.split_once(' ').expect("a node and its data");
     let body = json!({ "data": serde_json::from_str::<Value>(data).expect("data") });
-    let told = tenant.api.post(&format!("workflow/executions/{id}/answers/{node}"), body).await;
-    assert!(told.status < 300, "{}", told.text);
+    let observed = tenant.api.post(&format!("workflow/executions/{id}/waits/{node}/answer"), body).await;
+    assert!(observed.status < 300, "{}", observed.text);
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn an_example_that_waits_goes_on_when_nobody_answers() {
 fn worker(tenant: &Tenant, queue: &str) -> Worker {
     let mut command = std::process::Command::new("python3");
     command.arg(format!("{DIRECTORY}/worker.py")).arg(queue);
-    command.env("FOREBAY_URL", &tenant.api.base).env("FOREBAY_KEY", tenant.api.key.as_deref().expect("a key"));
+    command.env("FOREBAY_SERVER", &tenant.api.base).env("FOREBAY_KEY", tenant.api.key.as_deref().expect("a key"));
     Worker(command.spawn().expect("python3 runs the worker"))
 }
 

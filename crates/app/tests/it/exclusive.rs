@@ -1,32 +1,31 @@
-//! One dispatcher at a time, through the table that other programs share.
+//! In exclusive mode, one dispatcher works at a time. It holds a lease in a table that other programs use too.
 //!
-//! Not here: the lease itself (`store`'s tests).
-
-use std::time::{Duration, Instant};
+//! Not here: the lease itself (the tests of `store`).
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 
+use crate::support::server::MORTAL;
 use crate::support::{Server, World, until};
 
 const EXCLUSIVE: &str = "dispatch.exclusive=true";
 
 fn holds(server: &Server, lease: &str) -> bool {
     let lines = server.process.stderr.all();
-    lines.iter().any(|line| line.contains("This process holds the lease") && line.contains(lease))
+    lines.iter().any(|line| line.contains("Lease acquired by this process") && line.contains(lease))
 }
 
-/// Waits until every process that lives was heard of so many seconds from now.
+/// Waits until every live process has sent a heartbeat this many seconds from now.
 async fn heartbeats(world: &World, seconds: i64) {
     let client = world.database.client().await;
     let from: String = client.query_one("SELECT clock_timestamp()::text", &[]).await.expect("a time").get(0);
-    let unheard =
-        format!("process WHERE ended_at IS NULL AND seen_at < '{from}'::timestamptz + interval '{seconds} s'");
-    until("all were heard of", async || (world.count(&unheard).await == 0).then_some(())).await;
+    let silent =
+        format!("process WHERE ended_at IS NULL AND heartbeat_at < '{from}'::timestamptz + interval '{seconds} s'");
+    until("every process has sent a heartbeat", async || (world.count(&silent).await == 0).then_some(())).await;
 }
 
 #[tokio::test]
-async fn while_another_program_holds_the_lease_nothing_is_dispatched_and_it_is_told() {
+async fn while_another_program_holds_the_lease_nothing_is_dispatched_and_it_is_reported() {
     let world = World::with(&[EXCLUSIVE, "workflow.engine.enabled=false"]).await;
     let theirs = "INSERT INTO shedlock VALUES ('processExecutionQueue', timezone('utc', now()) + interval '1 hour', \
                   timezone('utc', now()), 'java')";
@@ -34,7 +33,7 @@ async fn while_another_program_holds_the_lease_nothing_is_dispatched_and_it_is_t
     let server = world.another(&[EXCLUSIVE]).await;
     let tenant = world.tenant("PRO").await;
     let id = tenant.start(&tenant.light().await).await;
-    until("it is told", async || {
+    until("the failure is reported", async || {
         let metrics = server.anonymous().get("/metrics").await.text;
         let failures = metrics.lines().find_map(|line| line.strip_prefix("shedlock_acquisition_failures "));
         failures.filter(|count| *count != "0").map(drop)
@@ -73,12 +72,12 @@ async fn one_of_two_dispatches_for_both_and_the_other_goes_on_when_it_stops() {
 
 #[tokio::test]
 async fn the_standby_takes_over_from_a_dispatcher_that_was_killed_and_says_so_meanwhile() {
-    let mut world = World::with(&[EXCLUSIVE]).await;
+    let mut world = World::with(&[EXCLUSIVE, MORTAL[0], MORTAL[1]]).await;
     until("the first holds it", async || holds(&world.server, "processExecutionQueue").then_some(())).await;
     // The standby calls a process dead after three seconds, the one that is asked after one.
-    let patient = ["process.claims_after_ms=3000", "process.runs_after_ms=4000"];
+    let patient = ["process.claim_lease_ms=3000", "process.run_lease_ms=4000"];
     let other = world.another(&[EXCLUSIVE, patient[0], patient[1]]).await;
-    let settings = world.receiver.allowed(&[EXCLUSIVE]);
+    let settings = world.receiver.allowed(&[EXCLUSIVE, MORTAL[0], MORTAL[1]]);
     let mut asked = Server::spawn_as("api", &world.database.url, world.server.root_key(), &settings);
     asked.ready().await;
     let tenant = world.tenant("PRO").await.at(&asked.base);
@@ -86,13 +85,12 @@ async fn the_standby_takes_over_from_a_dispatcher_that_was_killed_and_says_so_me
     let check = async || asked.anonymous().get("/readyz").await.body["checks"]["dispatch"].clone();
     until("somebody dispatches", async || (check().await == json!("ok")).then_some(())).await;
     world.server.process.sigkill();
-    let killed = Instant::now();
     let id = tenant.start(&definition).await;
-    let (mut told, mut reason) = (json!(null), json!(null));
+    let (mut observed, mut reason) = (json!(null), json!(null));
     until("the standby takes over", async || {
         let (now, item) = (check().await, tenant.queue(&id).await);
         if now != json!("ok") {
-            told = now;
+            observed = now;
         }
         if item["waiting"]["reason"] == json!("no_dispatcher") {
             reason = item["waiting"]["message"].clone();
@@ -101,9 +99,8 @@ async fn the_standby_takes_over_from_a_dispatcher_that_was_killed_and_says_so_me
     })
     .await;
     tenant.completed(&id).await;
-    assert!(killed.elapsed() < Duration::from_secs(15), "it took {:?}", killed.elapsed());
-    for told in [told, reason] {
-        assert!(told.as_str().unwrap_or_default().contains("and died"), "{told}");
+    for observed in [observed, reason] {
+        assert!(observed.as_str().unwrap_or_default().contains("and died"), "{observed}");
     }
     until("somebody dispatches again", async || (check().await == json!("ok")).then_some(())).await;
 }
@@ -119,13 +116,13 @@ async fn an_idle_pair_counts_its_passes_so_that_a_standby_is_no_alarm() {
         assert!(!text.contains(&format!("{name}{{")), "it has no labels: {text}");
         line.and_then(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0)
     };
-    until("the standby is told that it is taken", async || {
+    until("the standby reports that the lease is taken", async || {
         (metric(&other, "shedlock_acquisition_failures").await > 0).then_some(())
     })
     .await;
-    let before = metric(&world.server, "queue_processing_runs_total").await;
+    let before = metric(&world.server, "forebay_queue_processing_passes_total").await;
     until("the holder goes on looking", async || {
-        (metric(&world.server, "queue_processing_runs_total").await > before + 10).then_some(())
+        (metric(&world.server, "forebay_queue_processing_passes_total").await > before + 10).then_some(())
     })
     .await;
 }

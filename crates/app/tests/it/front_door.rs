@@ -1,5 +1,5 @@
-//! Where strangers knock: what every answer says about itself, failed authentication, root keys, and where a process
-//! listens.
+//! Tests what clients without a key can reach: the headers of every response, failed authentication, root keys, and
+//! the addresses that a process listens on.
 
 use nix::sys::signal::Signal;
 use reqwest::Method;
@@ -9,11 +9,11 @@ use store::testing::Database;
 
 use crate::support::http::{Api, begin};
 use crate::support::process::{Process, forebay};
-use crate::support::{World, until};
+use crate::support::{Shared, World, until};
 
 #[tokio::test]
 async fn every_answer_forbids_storing_it_and_guessing_its_type() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let (keyed, anonymous) = (&tenant.api, world.server.anonymous());
     let table = "/rest/v1/workflow_queue_projection";
@@ -32,7 +32,7 @@ async fn every_answer_forbids_storing_it_and_guessing_its_type() {
         ("the description", anonymous.get("/api/openapi.json").await),
         ("the table", keyed.get(table).await),
         ("the table, refused", anonymous.get(table).await),
-        ("a hook", anonymous.post("/hooks/none", json!({})).await),
+        ("a trigger", anonymous.post("/triggers/none", json!({})).await),
         ("a socket, refused", anonymous.get("/realtime/v1/websocket").await),
         ("a stream", stream),
     ] {
@@ -62,14 +62,14 @@ async fn failed_authentication_is_counted_logged_with_its_address_and_limited() 
     tenant.api.get("workspaces").await.expect(200);
     world.server.api().get("workspaces").await.expect(200);
     let metrics = world.server.anonymous().get("/metrics").await.text;
-    for (reason, count) in [("unknown", 4), ("malformed", 1), ("limited", 3), ("missing", 1)] {
-        let line = format!("authentication_failures_total{{reason=\"{reason}\"}} {count}\n");
+    for (reason, count) in [("unknown", 4), ("malformed", 1), ("rate_limited", 3), ("missing", 1)] {
+        let line = format!("forebay_authentication_failures_total{{reason=\"{reason}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}: {metrics}");
     }
     let lines: Vec<String> = world.server.process.stderr.all();
-    let told: Vec<&String> = lines.iter().filter(|line| line.contains("Authentication failed")).collect();
-    assert_eq!(told.len(), 1, "one line, not seven: {told:?}");
-    assert!(told[0].contains("127.0.0.1"), "{told:?}");
+    let observed: Vec<&String> = lines.iter().filter(|line| line.contains("Authentication failed")).collect();
+    assert_eq!(observed.len(), 1, "one line, not seven: {observed:?}");
+    assert!(observed[0].contains("127.0.0.1"), "{observed:?}");
     assert!(!lines.iter().any(|line| line.contains("fbk_")), "no key is logged");
 }
 
@@ -113,7 +113,7 @@ async fn root_keys_are_changed_in_their_file_while_the_service_runs() {
     process.ended().await;
     let mut refused = with_file(&database, &file);
     assert_eq!(refused.ended().await.code(), Some(2));
-    assert!(refused.stderr.contain("line 1: not a root key"), "{:?}", refused.stderr.all());
+    assert!(refused.stderr.contain("line 1 is not a root key"), "{:?}", refused.stderr.all());
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Workflows that start themselves, directly or by way of events, end by themselves.
+//! Workflows that start themselves, directly or through events, stop at the limit of generations.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ async fn a_workflow_that_starts_itself_ends_by_itself() {
 
 #[tokio::test]
 async fn a_loop_of_events_and_workflows_ends_by_itself() {
-    let world = World::with(&["workflow.max_generations=2", "projection.retry_after_ms=100"]).await;
+    let world = World::with(&["workflow.max_generations=2", "job.retry_after_ms=100"]).await;
     let tenant = world.tenant("PRO").await;
     // An author cannot begin again at 0.
     let emit =

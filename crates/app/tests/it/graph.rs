@@ -1,9 +1,10 @@
-//! Graphs over HTTP: every form with its type, before any run and with a run's statuses.
+//! Graphs over HTTP: every format has its content type. A graph is drawn without statuses for a workflow, and with the
+//! statuses of the nodes for an execution.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::World;
+use crate::support::Shared;
 use crate::support::http::{Reply, send};
 use crate::support::tenant::{Tenant, text};
 
@@ -33,7 +34,7 @@ async fn graph(tenant: &Tenant, of: &str, query: &str) -> Reply {
 
 #[tokio::test]
 async fn a_definition_is_drawn_in_every_form_before_any_run() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let of = format!("definitions/{}", tenant.apply("orders", nodes()).await);
     for (format, kind, start) in FORMATS {
@@ -58,7 +59,7 @@ async fn a_definition_is_drawn_in_every_form_before_any_run() {
 
 #[tokio::test]
 async fn an_execution_is_drawn_with_how_its_nodes_stand() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let definition = tenant.apply("orders", nodes()).await;
     let execution = tenant.start(&definition).await;
@@ -97,7 +98,7 @@ async fn an_execution_is_drawn_with_how_its_nodes_stand() {
 
 #[tokio::test]
 async fn a_version_may_be_chosen_and_what_is_not_there_is_said() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let id = tenant.apply("orders", nodes()).await;
     tenant.apply("orders", json!({ "other": { "kind": "LOG", "with": { "message": "m" } } })).await;
@@ -113,7 +114,7 @@ async fn a_version_may_be_chosen_and_what_is_not_there_is_said() {
     assert_eq!(graph(&tenant, &of, "format=png").await.problem(400), "validation_failed");
     assert_eq!(graph(&tenant, &of, "version=x").await.problem(400), "validation_failed");
     assert_eq!(graph(&tenant, &of, "colour=red").await.problem(400), "validation_failed");
-    // A definition that was never published is drawn as it stands.
+    // A definition that was never published is drawn as its draft.
     let body =
         json!({ "document": { "name": "draft", "nodes": { "only": { "kind": "LOG", "with": { "message": "m" } } } } });
     let made = tenant.api.post("workflow/definitions", body).await.expect(201);

@@ -1,11 +1,11 @@
-//! One request, one execution, however often and by however many it is sent.
+//! A start request with an idempotency key creates one execution, however often and by however many clients it is sent.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::http::{Reply, send};
 use crate::support::tenant::text;
-use crate::support::{Tenant, World, until};
+use crate::support::{Shared, Tenant, until};
 
 async fn start(tenant: &Tenant, key: &str, body: &Value) -> Reply {
     let request = tenant.api.request(Method::POST, "workflow/executions/start").header("idempotency-key", key);
@@ -14,7 +14,7 @@ async fn start(tenant: &Tenant, key: &str, body: &Value) -> Reply {
 
 #[tokio::test]
 async fn the_same_key_and_body_is_the_same_execution_and_another_body_is_refused() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let (tenant, other) = (world.tenant("FREE").await, world.tenant("FREE").await);
     let definition = tenant.light().await;
     let body = json!({ "workflowDefinitionId": definition, "input": { "a": 1, "b": [2] } });
@@ -34,7 +34,8 @@ async fn the_same_key_and_body_is_the_same_execution_and_another_body_is_refused
     assert_ne!(fresh["executionId"], first["executionId"]);
     let theirs = json!({ "workflowDefinitionId": other.light().await });
     start(&other, "k", &theirs).await.expect(202);
-    assert_eq!(world.count("workflow_execution").await, 3, "keys belong to their workspace");
+    let stored = (world.count(&tenant, "workflow_execution").await, world.count(&other, "workflow_execution").await);
+    assert_eq!(stored, (2, 1), "keys belong to their workspace");
     for key in ["", " ", &"k".repeat(201), "ü"] {
         assert_eq!(start(&tenant, key, &body).await.problem(422), "validation_failed", "{key:?}");
     }
@@ -42,7 +43,7 @@ async fn the_same_key_and_body_is_the_same_execution_and_another_body_is_refused
 
 #[tokio::test]
 async fn twenty_at_once_with_one_key_start_one_execution() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let definition = tenant.apply("count", json!({ "call": world.receiver.node("/count/a") })).await;
     let body = json!({ "workflowDefinitionId": definition });
@@ -59,12 +60,12 @@ async fn twenty_at_once_with_one_key_start_one_execution() {
     ids.dedup();
     assert_eq!(ids.len(), 1, "{ids:?}");
     tenant.completed(&ids[0]).await;
-    assert_eq!((world.count("workflow_execution").await, world.receiver.calls("/count/a").len()), (1, 1));
+    assert_eq!((world.count(&tenant, "workflow_execution").await, world.receiver.calls("/count/a").len()), (1, 1));
 }
 
 #[tokio::test]
 async fn a_key_that_the_service_derives_cannot_be_taken_by_a_client() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let light = tenant.light().await;
     let detached = json!({ "start": { "kind": "WORKFLOW", "with": { "workflow": "light", "detached": true } } });
@@ -76,10 +77,10 @@ async fn a_key_that_the_service_derives_cannot_be_taken_by_a_client() {
     let times = json!({ "workflowDefinitionId": light, "cron": "*/10 * * * * *" });
     let schedule = text(&tenant.api.post("schedules", times).await.expect(201)["id"]);
     let keys = "SELECT DISTINCT ON (split_part(idempotency_key, ':', 1), left(idempotency_key, 5)) idempotency_key
-        FROM workflow_execution WHERE idempotency_key IS NOT NULL";
+        FROM workflow_execution WHERE idempotency_key IS NOT NULL AND workspace_id::text = $1";
     let client = world.database.client().await;
     let derived: Vec<String> = until("a node, an event and a schedule have started it", async || {
-        let rows = client.query(keys, &[]).await.expect("keys");
+        let rows = client.query(keys, &[&tenant.id]).await.expect("keys");
         let keys: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         ["node/", "event:", "schedule:"]
             .iter()
@@ -87,8 +88,8 @@ async fn a_key_that_the_service_derives_cannot_be_taken_by_a_client() {
             .then_some(keys)
     })
     .await;
-    let hook = format!("hook/{schedule}/delivery-1");
-    for key in derived.iter().chain([&hook]) {
+    let trigger = format!("trigger/{schedule}/delivery-1");
+    for key in derived.iter().chain([&trigger]) {
         let reply = start(&tenant, key, &json!({ "workflowDefinitionId": light })).await;
         assert_eq!(reply.problem(422), "validation_failed", "{key}");
         assert!(reply.text.contains("Idempotency-Key"), "{key}: {}", reply.text);
@@ -96,7 +97,7 @@ async fn a_key_that_the_service_derives_cannot_be_taken_by_a_client() {
         let error = client.execute(&call, &[]).await.expect_err("refused");
         assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{key}: {error:?}");
     }
-    for key in ["hook/mine/1", "event:42/1", "schedule:daily/1"] {
+    for key in ["trigger/mine/1", "event:42/1", "schedule:daily/1"] {
         start(&tenant, key, &json!({ "workflowDefinitionId": light })).await.expect(202);
     }
 }

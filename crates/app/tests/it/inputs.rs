@@ -1,11 +1,12 @@
-//! Definitions as text, and inputs judged by what the definition declares, wherever a start comes from.
+//! Definitions are stored as text. Inputs are checked against the inputs that the definition declares, wherever a start
+//! request comes from.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::http::{Reply, send};
 use crate::support::tenant::text;
-use crate::support::{Tenant, World};
+use crate::support::{Shared, Tenant, World};
 
 const ORDER: &str = "\
 name: order
@@ -33,7 +34,7 @@ async fn start_once(tenant: &Tenant, definition: &str, key: &str, input: Value) 
 }
 
 /// `pointer message` of each problem.
-fn told(body: &Value) -> Vec<String> {
+fn problems_of(body: &Value) -> Vec<String> {
     assert_eq!(body["code"], "validation_failed", "{body}");
     let line = |problem: &Value| format!("{} {}", text(&problem["pointer"]), text(&problem["message"]));
     body["problems"].as_array().expect("problems").iter().map(line).collect()
@@ -41,7 +42,7 @@ fn told(body: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn a_text_is_published_and_what_is_wrong_with_one_has_its_place() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let source = ORDER.replace("LOG", "LOGG").replace("inputs.total", "inputs.");
     for path in ["validate", "apply", ""] {
@@ -64,18 +65,18 @@ async fn a_text_is_published_and_what_is_wrong_with_one_has_its_place() {
     tenant.api.post(&versions, json!({ "source": ORDER })).await.expect(200);
     let neither = tenant.api.post("workflow/definitions/validate", json!({})).await.expect(422);
     assert_eq!(neither["code"], "validation_failed");
-    assert_eq!(world.count("workflow_definition_version").await, 1);
+    assert_eq!(world.count(&tenant, "workflow_definition_version").await, 1);
 }
 
 #[tokio::test]
 async fn an_input_is_judged_and_its_defaults_are_stored() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let definition = publish(&tenant, ORDER).await;
     let refused = start(&tenant, &definition, json!({ "id": 5, "total": -1 })).await.expect(422);
-    assert_eq!(told(&refused), ["/input/id must be string, not a number", "/input/total must be at least 0"]);
-    assert_eq!(told(&tenant.try_start(&definition).await.expect(422)), ["/input id is missing"]);
-    assert_eq!(world.count("workflow_execution").await, 0);
+    assert_eq!(problems_of(&refused), ["/input/id must be string, not a number", "/input/total must be at least 0"]);
+    assert_eq!(problems_of(&tenant.try_start(&definition).await.expect(422)), ["/input id is missing"]);
+    assert_eq!(world.count(&tenant, "workflow_execution").await, 0);
 
     let started = start(&tenant, &definition, json!({ "id": "A1", "note": "kept" })).await.expect(202);
     let done = tenant.completed(&text(&started["executionId"])).await;
@@ -87,11 +88,11 @@ async fn an_input_is_judged_and_its_defaults_are_stored() {
     let bulk = tenant.api.post("workflow/executions/bulk", json!({ "items": items })).await.expect(200);
     let statuses: Vec<&Value> = bulk["items"].as_array().expect("items").iter().map(|item| &item["status"]).collect();
     assert_eq!(statuses, [202, 422, 202]);
-    assert_eq!(told(&bulk["items"][1]["problem"]), ["/input/id must match ^[A-Z][0-9]+$"]);
+    assert_eq!(problems_of(&bulk["items"][1]["problem"]), ["/input/id must match ^[A-Z][0-9]+$"]);
 
     let rerun = format!("workflow/executions/{}/rerun", text(&done["id"]));
     let refused = tenant.api.post(&rerun, json!({ "input": { "total": "all" } })).await.expect(422);
-    assert_eq!(told(&refused).len(), 2);
+    assert_eq!(problems_of(&refused).len(), 2);
     let again = tenant.api.post(&rerun, json!({ "input": { "id": "C1" } })).await.expect(202);
     assert_eq!(tenant.completed(&text(&again["executionId"])).await["output"], "Order C1: 10");
 }
@@ -109,7 +110,7 @@ async fn a_version_that_another_process_publishes_judges_the_next_start_of_every
     // Stricter, then looser, each published where the other process cannot have seen it.
     publish(&there, &ORDER.replace("minimum: 0, default: 10", "required: true")).await;
     let refused = start(&tenant, &definition, json!({ "id": "A3" })).await.expect(422);
-    assert_eq!(told(&refused), ["/input total is missing"]);
+    assert_eq!(problems_of(&refused), ["/input total is missing"]);
     let repeated = start_once(&tenant, &definition, "k", json!({ "id": "A1" })).await.expect(202);
     assert_eq!(repeated["executionId"], first["executionId"], "what was accepted stays so");
     start_once(&tenant, &definition, "k", json!({ "id": "A9" })).await.expect(422);
@@ -124,9 +125,9 @@ async fn a_version_that_another_process_publishes_judges_the_next_start_of_every
 
 #[tokio::test]
 async fn undeclared_inputs_are_refused_where_the_author_says_so() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let definition = publish(&tenant, &format!("additional_inputs: false\n{ORDER}")).await;
     let refused = start(&tenant, &definition, json!({ "id": "A1", "totl": 5 })).await.expect(422);
-    assert_eq!(told(&refused), ["/input/totl unknown input totl, did you mean total?"]);
+    assert_eq!(problems_of(&refused), ["/input/totl unknown input totl, did you mean total?"]);
 }

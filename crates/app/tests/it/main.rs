@@ -1,4 +1,4 @@
-//! The binary and the repository as a whole.
+//! Tests of the binary with real processes, and of the files of the repository.
 
 mod api_access;
 mod api_errors;
@@ -6,13 +6,13 @@ mod api_hostile;
 mod api_input;
 mod api_keys;
 mod api_lists;
-mod asks;
 mod at_most_once;
 mod bulk;
 mod canary;
 mod cli;
 mod control;
 mod crowded;
+mod dead_letters;
 mod deploy;
 mod dev;
 mod dispatch;
@@ -27,10 +27,10 @@ mod generations;
 mod graph;
 mod idempotency;
 mod inputs;
-mod letters;
-mod looks;
+mod inspection;
 mod outbound_rules;
 mod pages;
+mod patch;
 mod poison;
 mod projection_document;
 mod realtime;
@@ -43,6 +43,7 @@ mod secrets;
 mod signals;
 mod source_documents;
 mod ssrf;
+mod starts;
 mod story;
 mod strangers;
 mod strays;
@@ -54,4 +55,5 @@ mod temporal_tls;
 mod tidy;
 mod trees;
 mod upgrade;
+mod waits;
 mod webhooks;

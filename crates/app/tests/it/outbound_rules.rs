@@ -1,4 +1,4 @@
-//! The rules for outbound calls that a workspace has of its own, beside the service's.
+//! Tests the outbound rules of a workspace, which apply in addition to the rules of the service.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ async fn a_workspace_is_opened_to_hosts_and_kept_from_others_by_rules_of_its_own
     assert_eq!(own.problem(403), "forbidden", "a workspace does not open hosts to itself");
     let cli = Cli::of(&world.server.base, world.server.root_key().expose());
     assert!(cli.ok(&["workspace", "outbound", &tenant.name]).await.contains("127.0.0.0/8"));
-    assert_eq!(cli.ok(&["workspace", "outbound", &tenant.name, "--clear"]).await, "no rules of its own\n");
+    assert_eq!(cli.ok(&["workspace", "outbound", &tenant.name, "--clear"]).await, "the workspace has no rules\n");
 }
 
 #[tokio::test]

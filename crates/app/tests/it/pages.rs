@@ -1,10 +1,10 @@
-//! Answers are bounded in bytes: what is large comes in pages.
+//! Responses are limited in bytes. Larger lists and logs come in several pages.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Tenant, World};
+use crate::support::{Shared, Tenant};
 
 /// Follows cursors to the end; every page is small enough, and there is more than one.
 async fn every(tenant: &Tenant, path: &str) -> Vec<Value> {
@@ -25,7 +25,7 @@ async fn every(tenant: &Tenant, path: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn large_nodes_and_what_they_said_come_in_pages_with_every_node_once() {
-    let world = World::with(&[]).await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let names: BTreeSet<String> = (0..20).map(|n| format!("n{n}")).collect();
     let node = |n: usize| {

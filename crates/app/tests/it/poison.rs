@@ -1,9 +1,10 @@
-//! Poison: executions that break what handles them. Each ends with its own reason, and what runs beside it
-//! does not notice.
+//! Poison: executions that break the code that handles them. Each ends with its own reason, and no other execution is
+//! affected.
 
 use serde_json::{Value, json};
 use store::testing::Database;
 
+use crate::support::server::MORTAL;
 use crate::support::tenant::text;
 use crate::support::{Receiver, Server, Tenant, World, until};
 
@@ -27,8 +28,8 @@ fn poisons(receiver: &Receiver) -> [(&'static str, Value, &'static str, &'static
     [
         ("nul", call("/nul/a"), "UNSTORABLE_OUTPUT", "NUL"),
         ("graph", log("spoilt below"), "BAD_GRAPH", "cannot be run"),
-        ("call panics", call(&format!("/count/{PANIC}")), "PANICKED", "broke off unexpectedly"),
-        ("computing panics", log(PANIC), "PANICKED", "broke off unexpectedly"),
+        ("call panics", call(&format!("/count/{PANIC}")), "PANICKED", "the node's work panicked"),
+        ("computing panics", log(PANIC), "PANICKED", "the node's work panicked"),
     ]
 }
 
@@ -74,7 +75,7 @@ async fn each_poison_ends_with_its_own_reason_and_spoils_nothing_beside_it() {
     assert_eq!(world.count("process WHERE died").await, 0, "no process fell");
 }
 
-/// Servers that run what is to run, on a database whose API is another's.
+/// Servers that run executions, on a database whose API belongs to another server.
 struct Workers {
     database: Database,
     api: Server,
@@ -119,7 +120,7 @@ impl Workers {
 #[tokio::test]
 async fn a_run_that_kills_its_processes_is_given_up_and_those_beside_it_are_not() {
     let (receiver, deadly) = (Receiver::start().await, Receiver::start().await);
-    let mut workers = Workers::start(receiver.allowed_beside(&deadly, &[])).await;
+    let mut workers = Workers::start(receiver.allowed_beside(&deadly, &MORTAL)).await;
     let (tenant, other) = (Tenant::new(workers.api.api(), "PRO").await, Tenant::new(workers.api.api(), "PRO").await);
     let beside = |path: &str| json!({ "call": receiver.node(path) });
     let (older, younger) =
@@ -136,7 +137,7 @@ async fn a_run_that_kills_its_processes_is_given_up_and_those_beside_it_are_not(
         quick.push(other.start(&light).await);
         workers.kill_owner(&killer).await;
         if death == ALONE {
-            // All three are suspects by now and take turns: who is in front of the killer ends.
+            // All three are suspects now and take turns: the ones in front of the killer end.
             receiver.open();
         }
     }

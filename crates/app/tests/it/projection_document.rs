@@ -1,5 +1,5 @@
-//! `workflow-queue-projection.md`, every SQL statement of it, run with `psql` against a running service. The words of
-//! the document stand here as they do there; only its placeholders (`job-uuid-here`, `org-uuid-here`) are filled in.
+//! Runs every SQL statement of `workflow-queue-projection.md` with `psql` against a running service. The statements are
+//! copied literally; only the placeholders (`job-uuid-here`, `org-uuid-here`) are filled in.
 
 use std::process::Command;
 
@@ -78,7 +78,7 @@ fn psql(world: &World, sql: &str) -> Result<Vec<String>, String> {
 /// A world where the document's event is bound, to external workers only; and its jobs.
 async fn jobs(count: usize) -> (World, Vec<String>) {
     // Failed jobs are looked at, so they must not come back meanwhile.
-    let world = World::with(&["projection.retry_after_ms=3600000"]).await;
+    let world = World::with(&["job.retry_after_ms=3600000"]).await;
     let root = world.server.api();
     root.post("bindings", json!({ "eventType": "organization.bootstrap.initiated" })).await.expect(201);
     for _ in 0..count {
@@ -107,9 +107,12 @@ async fn a_fresh_service_makes_a_job_of_the_documents_event_and_says_of_others_t
     assert_eq!(bound(0), (&json!("organization.renamed"), &json!(false)), "{listed}");
     assert_eq!(bound(1), (&json!("organization.bootstrap.initiated"), &json!(true)), "{listed}");
     let cli = Cli::of(&world.server.base, world.server.root_key().expose());
-    let told = cli.run(&["events", "append", "order.placed", "--stream-type", "order"]).await;
-    assert!(told.code == 0 && told.stderr.contains("no binding is for its type"), "{told:?}");
-    let shown = cli.ok(&["events", "ls", "--type", "order.placed"]).await;
+    let observed = cli.run(&["event", "append", "order.placed", "--stream-type", "order"]).await;
+    assert!(
+        observed.code == 0 && observed.stderr.contains("no binding matches the type of this event"),
+        "{observed:?}"
+    );
+    let shown = cli.ok(&["event", "ls", "--type", "order.placed"]).await;
     assert!(shown.contains("none: unbound"), "{shown}");
     // It is listed, stays, and gives way to one that somebody makes.
     let bindings = root.get("bindings").await.expect(200);
@@ -151,7 +154,7 @@ async fn every_statement_of_the_document_works_as_it_says() {
 #[tokio::test]
 async fn a_pending_job_is_neither_completed_nor_failed_and_there_is_no_fifth_status() {
     let (world, ids) = jobs(1).await;
-    for (statement, told) in [
+    for (statement, expected) in [
         (of(COMPLETE, &ids[0]), "a pending job cannot be completed: claim it first"),
         (of(FAIL, &ids[0]), "a pending job cannot be failed: claim it first"),
         (
@@ -160,7 +163,7 @@ async fn a_pending_job_is_neither_completed_nor_failed_and_there_is_no_fifth_sta
         ),
     ] {
         let refused = psql(&world, &statement).expect_err("refused");
-        assert!(refused.contains(told), "{refused}");
+        assert!(refused.contains(expected), "{refused}");
     }
 }
 
@@ -183,7 +186,7 @@ async fn the_failed_query_returns_those_below_three_failures_in_the_order_in_whi
     let found: Vec<&str> = failed.iter().map(|row| &row[..36]).collect();
     assert_eq!(found, [ids[3].as_str(), ids[1].as_str()]);
     let refused = psql(&world, &again(&ids[0])).expect_err("no fourth try");
-    assert!(refused.contains("a job that failed 3 times is not tried again"), "{refused}");
+    assert!(refused.contains("a job that failed 3 times cannot be retried"), "{refused}");
 }
 
 #[tokio::test]

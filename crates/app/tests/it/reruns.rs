@@ -1,9 +1,10 @@
-//! An execution run again from where it failed, or from a node: what is kept is neither performed nor lost.
+//! An execution is rerun from its failed nodes, or from a given node. Results that are kept are neither computed again
+//! nor lost.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::World;
+use crate::support::Shared;
 use crate::support::http::send;
 use crate::support::tenant::{Tenant, text};
 
@@ -17,9 +18,9 @@ async fn nodes(tenant: &Tenant, id: &str) -> Vec<Value> {
 }
 
 /// Each node with its status, and whether it was kept.
-async fn told(tenant: &Tenant, id: &str) -> Vec<String> {
+async fn node_lines(tenant: &Tenant, id: &str) -> Vec<String> {
     let line = |node: &Value| {
-        let kept = if node["keptFrom"].is_null() { "" } else { " kept" };
+        let kept = if node["keptFromExecutionId"].is_null() { "" } else { " kept" };
         format!("{} {}{kept}", text(&node["node"]), text(&node["status"]))
     };
     nodes(tenant, id).await.iter().map(line).collect()
@@ -27,7 +28,7 @@ async fn told(tenant: &Tenant, id: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn from_what_failed_nothing_that_completed_is_called_again() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let graph = json!({
         "first": world.receiver.node("/ok/first"),
@@ -41,22 +42,22 @@ async fn from_what_failed_nothing_that_completed_is_called_again() {
     assert_eq!(tenant.ended(&first).await["status"], "FAILED");
     let again = rerun(&tenant, &first, json!({ "from": "failed", "input": { "bad": false } })).await;
     let ended = tenant.completed(&again).await;
-    assert_eq!((&ended["rerunOf"], &ended["trigger"]["kept"]), (&json!(first), &json!(1)));
-    assert_eq!(told(&tenant, &again).await, ["first COMPLETED kept", "check SKIPPED", "last COMPLETED"]);
+    assert_eq!((&ended["rerunOfExecutionId"], &ended["trigger"]["kept"]), (&json!(first), &json!(1)));
+    assert_eq!(node_lines(&tenant, &again).await, ["first COMPLETED kept", "check SKIPPED", "last COMPLETED"]);
     assert_eq!(world.receiver.calls("/ok/first").len(), 1, "what completed is not called again");
     let kept = &nodes(&tenant, &again).await[0];
-    assert_eq!(kept["keptFrom"], json!(first));
+    assert_eq!(kept["keptFromExecutionId"], json!(first));
     assert_eq!(kept["output"], nodes(&tenant, &first).await[0]["output"]);
     // A rerun of a rerun still says where it came from.
     let third = rerun(&tenant, &again, json!({ "from": "node", "node": "last" })).await;
     tenant.completed(&third).await;
-    assert_eq!(nodes(&tenant, &third).await[0]["keptFrom"], json!(first));
+    assert_eq!(nodes(&tenant, &third).await[0]["keptFromExecutionId"], json!(first));
     assert_eq!(world.receiver.calls("/ok/first").len(), 1);
 }
 
 #[tokio::test]
 async fn in_the_latest_version_what_changed_is_done_anew() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let graph = |message: &str, fails: bool| {
         json!({
@@ -72,13 +73,13 @@ async fn in_the_latest_version_what_changed_is_done_anew() {
     tenant.apply("mend", graph("two", false)).await;
     let again = rerun(&tenant, &first, json!({ "from": "failed", "version": "latest" })).await;
     assert_eq!(tenant.completed(&again).await["version"], 2);
-    assert_eq!(told(&tenant, &again).await, ["a COMPLETED kept", "c COMPLETED kept", "b COMPLETED", "d SKIPPED"]);
+    assert_eq!(node_lines(&tenant, &again).await, ["a COMPLETED kept", "c COMPLETED kept", "b COMPLETED", "d SKIPPED"]);
     assert_eq!((world.receiver.calls("/ok/a").len(), world.receiver.calls("/ok/c").len()), (1, 1));
 }
 
 #[tokio::test]
 async fn a_rerun_that_keeps_nodes_is_accepted_once() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let graph = json!({ "a": world.receiver.node("/ok/a"), "b": world.receiver.after("a", "/ok/b") });
     let definition = tenant.apply("twice", graph).await;
@@ -91,14 +92,14 @@ async fn a_rerun_that_keeps_nodes_is_accepted_once() {
     assert_eq!(again().await.expect(202)["executionId"], one["executionId"]);
     let id = text(&one["executionId"]);
     tenant.completed(&id).await;
-    assert_eq!(told(&tenant, &id).await, ["a COMPLETED kept", "b COMPLETED"]);
+    assert_eq!(node_lines(&tenant, &id).await, ["a COMPLETED kept", "b COMPLETED"]);
     assert_eq!((world.receiver.calls("/ok/a").len(), world.receiver.calls("/ok/b").len()), (1, 2));
-    assert_eq!(world.count("workflow_execution").await, 2);
+    assert_eq!(world.count(&tenant, "workflow_execution").await, 2);
 }
 
 #[tokio::test]
 async fn a_rerun_that_keeps_nodes_is_judged_by_its_versions_inputs() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let source = "name: judged
 inputs: {n: {type: integer, required: true}, word: {type: string, default: hi}}
@@ -115,5 +116,5 @@ nodes:
     assert_eq!(refused.problem(422), "validation_failed", "{}", refused.text);
     let again = rerun(&tenant, &first, json!({ "from": "failed", "input": { "n": 1 } })).await;
     assert_eq!(tenant.completed(&again).await["input"], json!({ "n": 1, "word": "hi" }), "defaults are filled in");
-    assert_eq!(told(&tenant, &again).await, ["a COMPLETED kept", "b SKIPPED"]);
+    assert_eq!(node_lines(&tenant, &again).await, ["a COMPLETED kept", "b SKIPPED"]);
 }

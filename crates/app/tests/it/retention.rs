@@ -1,6 +1,6 @@
-//! Retention, end to end: a running service forgets what ended long ago, by the rules and by nothing else.
+//! Retention, end to end: a running service deletes what ended long ago, exactly as the retention rules require.
 //!
-//! Not here: the rules one by one (`store`'s tests).
+//! Not here: the rules one by one (the tests of `store`).
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -30,14 +30,14 @@ async fn three_days_ago(world: &World, id: &str, noted: &str) -> String {
         .run_sql(&format!(
             "UPDATE workflow_execution SET id = '{aged}', root = '{aged}', {created}, {started}, {completed} WHERE id = '{id}';
              UPDATE workflow_execution_node SET execution_id = '{aged}', {started}, {completed} WHERE execution_id = '{id}';
-             UPDATE execution_queue SET id = '{aged}', execution_id = '{aged}', {created} WHERE id = '{id}';
+             UPDATE execution_queue SET id = '{aged}', {created} WHERE id = '{id}';
              UPDATE activity SET subject_id = '{aged}', at = at - interval '{noted}' WHERE subject_id = '{id}'"
         ))
         .await;
     aged.parse::<uuid::Uuid>().expect("an id").to_string()
 }
 
-/// Lets the time pass that a lease is kept at least, and starts a process that looks at once.
+/// Lets the time pass that a lease is kept at least, and starts a process that looks immediately.
 async fn look_again(world: &World, settings: &[&str]) -> crate::support::Server {
     let first = "shedlock WHERE name = 'forebayRetention'";
     until("the first look is over", async || (world.count(first).await == 1).then_some(())).await;
@@ -94,7 +94,7 @@ async fn what_ended_long_ago_is_forgotten_and_what_a_young_key_names_is_not() {
 
     assert_eq!(start(&tenant, "young", &light).await, keyed, "a key within its day names what it named");
     assert_eq!(start(&tenant, "today", &light).await, young);
-    assert_ne!(start(&tenant, "old", &light).await, plain, "one that is forgotten starts anew");
+    assert_ne!(start(&tenant, "old", &light).await, plain, "a deleted execution frees its key for a new start");
     assert_eq!(tenant.status(&running).await, "RUNNING", "what has not ended stays");
     world.receiver.open();
     tenant.completed(&running).await;

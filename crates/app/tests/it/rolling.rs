@@ -1,4 +1,4 @@
-//! Processes told to stop, one after the other, under load: what they leave is gone on with at once.
+//! Processes shut down one after the other, under load: other processes continue their work immediately.
 //!
 //! Not here: processes that are killed (`durability`).
 
@@ -11,26 +11,30 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::receiver::SLOW;
 use crate::support::{Engine, Server, Tenant, World, until};
 
-/// The leases and the poll as they are by default: nothing here may wait for one of them.
-const USUAL: [&str; 5] = [
+/// Leases and a poll that are longer than anything here takes, so that what waits for one of them is found. Whoever
+/// stops has time for its calls in flight.
+const USUAL: [&str; 6] = [
     "process.heartbeat_ms=1000",
-    "process.shards_after_ms=3000",
-    "process.claims_after_ms=10000",
-    "process.runs_after_ms=15000",
-    "dispatch.poll_interval_ms=5000",
+    "process.shard_lease_ms=100000",
+    "process.claim_lease_ms=200000",
+    "process.run_lease_ms=300000",
+    "process.drain_timeout_ms=30000",
+    "dispatch.poll_interval_ms=100000",
 ];
-/// What an item may take longer because a process stopped.
-const DELAY: Duration = Duration::from_secs(2);
+/// Whatever takes longer has waited for a lease or a poll; the rest is the machine's.
+const DELAY: Duration = Duration::from_secs(50);
+/// How many starts come before a process is asked to shut down.
+const BETWEEN: usize = 8;
 
 /// Where starts may be sent.
 type Bases = Arc<Mutex<Vec<String>>>;
+/// The executions that were accepted.
+type Accepted = Arc<Mutex<Vec<String>>>;
 
-/// Starts executions at an even pace, wherever a server takes them, until told to stop.
-async fn load(tenant: Tenant, definition: String, bases: Bases, stop: CancellationToken) -> Vec<String> {
-    let mut accepted = Vec::new();
+/// Starts executions at an even pace, wherever a server takes them, until `stop` is cancelled.
+async fn load(tenant: Tenant, definition: String, bases: Bases, accepted: Accepted, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let key = store::new_id().to_string();
         let id = until("somebody takes the start", async || {
@@ -46,10 +50,9 @@ async fn load(tenant: Tenant, definition: String, bases: Bases, stop: Cancellati
             answer["executionId"].as_str().map(str::to_owned)
         })
         .await;
-        accepted.push(id);
+        accepted.lock().push(id);
         tokio::time::sleep(Duration::from_millis(60)).await;
     }
-    accepted
 }
 
 /// Stops and replaces each of three servers in turn while starts keep coming; answers what was accepted.
@@ -62,10 +65,14 @@ async fn roll(world: World, settings: &[&str], tenant: &Tenant, definition: &str
         others.iter().map(|server| server.base.clone()).chain([world.server.base.clone()]).collect()
     };
     let bases = Arc::new(Mutex::new(listed(&world, &others)));
-    let stop = CancellationToken::new();
+    let (stop, accepted) = (CancellationToken::new(), Accepted::default());
+    let some_more = async || {
+        let before = accepted.lock().len();
+        until("starts come", async || (accepted.lock().len() >= before + BETWEEN).then_some(())).await;
+    };
     let restarts = async {
         for place in 0..3 {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            some_more().await;
             let old = if place == 0 { &mut world.server } else { &mut others[place - 1] };
             old.process.signal(Signal::SIGTERM);
             assert!(old.process.ended().await.success());
@@ -77,11 +84,12 @@ async fn roll(world: World, settings: &[&str], tenant: &Tenant, definition: &str
             }
             *bases.lock() = listed(&world, &others);
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        some_more().await;
         stop.cancel();
     };
-    let starts = load(tenant.clone(), definition.to_owned(), Arc::clone(&bases), stop.clone());
-    let (accepted, ()) = tokio::join!(starts, restarts);
+    let starts = load(tenant.clone(), definition.to_owned(), Arc::clone(&bases), Arc::clone(&accepted), stop.clone());
+    tokio::join!(starts, restarts);
+    let accepted = accepted.lock().clone();
     (world, others, accepted)
 }
 
@@ -103,7 +111,6 @@ async fn a_rolling_restart_of_three_processes_loses_nothing_doubles_nothing_and_
     let definition = tenant.apply("calls", nodes).await;
     let (world, _others, accepted) = roll(world, &USUAL, &tenant, &definition).await;
     let tenant = tenant.at(&world.server.base);
-    assert!(accepted.len() > 20, "{} starts are no load", accepted.len());
     for id in &accepted {
         tenant.completed(id).await;
     }
@@ -112,7 +119,7 @@ async fn a_rolling_restart_of_three_processes_loses_nothing_doubles_nothing_and_
         assert_eq!(world.receiver.calls(path).len(), accepted.len(), "{path} was called once by each");
     }
     let slowest = slowest(&world).await;
-    assert!(slowest < DELAY + SLOW * 2, "the slowest took {slowest:?}");
+    assert!(slowest < DELAY, "the slowest took {slowest:?}");
     assert_eq!((world.count("execution_queue").await, tenant.running().await), (0, 0));
 }
 
@@ -136,7 +143,7 @@ async fn a_rolling_restart_over_a_remote_engine_gives_back_what_was_never_sent()
 }
 
 #[tokio::test]
-async fn told_to_stop_it_gives_back_what_was_never_sent_and_leaves_claimed_what_was() {
+async fn at_shutdown_it_requeues_what_was_never_sent_and_leaves_claimed_what_was() {
     let engine = Engine::new();
     engine.mode("unavailable");
     let setting = engine.setting();
@@ -144,9 +151,10 @@ async fn told_to_stop_it_gives_back_what_was_never_sent_and_leaves_claimed_what_
     let mut world = World::with(&settings).await;
     let tenant = world.tenant("PRO").await;
     let definition = tenant.light().await;
-    world.run_sql("UPDATE workspace SET paused = true").await;
+    let (root, path) = (world.server.api(), format!("workspaces/{}", tenant.id));
+    root.post(&format!("{path}/pause"), Value::Null).await.expect(200);
     let all = tenant.start_many(&definition, 5).await;
-    world.run_sql("UPDATE workspace SET paused = false").await;
+    root.post(&format!("{path}/resume"), Value::Null).await.expect(200);
     until("all are claimed at once", async || {
         (world.count("execution_queue WHERE status = 'CLAIMED'").await == 5).then_some(())
     })

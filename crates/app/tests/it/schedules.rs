@@ -1,13 +1,14 @@
-//! Schedules with real processes: ticks by the clock, once each whoever is killed, caught up, buffered, triggered and
-//! told.
+//! Schedules with real processes: each tick fires on time and once, whichever process is killed. Ticks are caught up,
+//! buffered, fired by hand and listed.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::cli::Cli;
 use crate::support::http::send;
+use crate::support::server::MORTAL;
 use crate::support::tenant::text;
-use crate::support::{Tenant, World, until};
+use crate::support::{Shared, Tenant, World, until};
 
 async fn create(tenant: &Tenant, definition: &str, more: Value) -> String {
     let mut body = json!({ "workflowDefinitionId": definition });
@@ -47,19 +48,19 @@ async fn a_tick_comes_by_the_clock_and_its_execution_knows_it() {
     assert_eq!(execution["trigger"], json!({ "type": "schedule", "schedule": id, "tick": first["at"] }));
     assert_eq!(execution["priority"], 2);
     let scraped = world.server.anonymous().get("/metrics").await.text;
-    assert!(scraped.contains("schedule_ticks_total{outcome=\"started\"} "), "counted");
-    assert!(scraped.contains("schedule_tick_lateness_seconds"), "timed");
+    assert!(scraped.contains("forebay_schedule_ticks_total{outcome=\"started\"} "), "counted");
+    assert!(scraped.contains("forebay_schedule_tick_lateness_seconds"), "timed");
 }
 
 #[tokio::test]
 async fn two_processes_and_a_kill_between_them_start_every_tick_once() {
-    let mut world = World::new().await;
+    let mut world = World::with(&MORTAL).await;
     let tenant = world.tenant("ENTERPRISE").await;
     let definition = tenant.light().await;
     for n in 0..30 {
         create(&tenant, &definition, json!({ "cron": format!("0 * * * {}", if n % 2 == 0 { "*" } else { "0-6" }), "overlap": "allow", "catchUp": "all" })).await;
     }
-    let other = world.another(&[]).await;
+    let other = world.another(&MORTAL).await;
     let tenant = tenant.at(&other.base);
     world.run_sql(&back(9)).await;
     until("some ticks are taken", async || (world.count("schedule_tick").await > 0).then_some(())).await;
@@ -79,11 +80,11 @@ async fn two_processes_and_a_kill_between_them_start_every_tick_once() {
 
 #[tokio::test]
 async fn a_buffered_tick_starts_when_the_one_before_it_has_ended() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let slow = tenant.apply("slow", json!({ "wait": { "kind": "DELAY", "with": { "for": "2s" } } })).await;
     let id = create(&tenant, &slow, json!({ "cron": "0 * * * *", "overlap": "buffer_one", "catchUp": "all" })).await;
-    world.run_sql(&back(2)).await;
+    world.run_sql(&format!("{} WHERE id = '{id}'", back(2))).await;
     let all = until("the buffered one has started", async || {
         let all = ticks(&tenant, &id).await;
         (all.iter().filter(|tick| tick["status"] == "STARTED").count() == 2).then_some(all)
@@ -123,8 +124,8 @@ async fn schedules_in_trouble_keep_no_other_from_its_ticks() {
 }
 
 #[tokio::test]
-async fn a_pause_a_trigger_and_a_single_time_by_the_command_line() {
-    let world = World::new().await;
+async fn a_pause_a_manual_run_and_a_single_time_by_the_command_line() {
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     tenant.light().await;
     let cli = Cli::of(&world.server.base, world.server.root_key().expose());
@@ -144,7 +145,7 @@ async fn a_pause_a_trigger_and_a_single_time_by_the_command_line() {
         .await;
     let id = made.trim();
     assert_eq!(cli.ok(&["schedule", "pause", id]).await, format!("{id}: PAUSED\n"));
-    let trigger = ["schedule", "trigger", id, "--idempotency-key", "once"];
+    let trigger = ["schedule", "run", id, "--idempotency-key", "once"];
     let (one, two) = (cli.ok(&trigger).await, cli.ok(&trigger).await);
     assert_eq!(one, two, "a trigger works while it is paused, once a key");
     tenant.completed(one.trim()).await;
@@ -170,23 +171,23 @@ async fn a_pause_a_trigger_and_a_single_time_by_the_command_line() {
         next,
         "2026-03-29T01:00:00Z  Sun 2026-03-29 03:00:00 +02:00\n2026-03-30T00:30:00Z  Mon 2026-03-30 02:30:00 +02:00\n"
     );
-    let once = cli.ok(&["schedule", "create", "light", "--at", "1s", "--workspace", name]).await;
+    let once = cli.ok(&["schedule", "create", "light", "--at", "5s", "--workspace", name]).await;
     until("it has come", async || cli.ok(&["schedule", "get", once.trim()]).await.contains("ENDED").then_some(()))
         .await;
     assert_eq!(ticks(&tenant, once.trim()).await.len(), 1);
     let listed = cli.ok(&["schedule", "ls", "--workspace", name, "--workflow", "light"]).await;
     assert!(listed.contains(id) && listed.contains(once.trim()), "{listed}");
-    cli.ok(&["schedule", "rm", id, "--yes"]).await;
+    cli.ok(&["schedule", "delete", id, "--yes"]).await;
     assert_eq!(tenant.api.get(&format!("schedules/{id}")).await.problem(404), "not_found");
-    let told = tenant.api.get("activity").await.expect(200).to_string();
-    for action in ["schedule.create", "schedule.pause", "schedule.resume", "schedule.trigger", "schedule.delete"] {
-        assert!(told.contains(action), "{action}: {told}");
+    let observed = tenant.api.get("activity").await.expect(200).to_string();
+    for action in ["schedule.create", "schedule.pause", "schedule.resume", "schedule.run", "schedule.delete"] {
+        assert!(observed.contains(action), "{action}: {observed}");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_start_is_told_on_its_tick_and_what_cannot_be_is_refused() {
-    let world = World::new().await;
+async fn a_start_that_fails_is_recorded_on_its_tick_and_an_invalid_schedule_is_refused() {
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let document = |required: bool| {
         json!({ "document": { "name": "strict", "inputs": { "region": { "type": "string", "required": required } },
@@ -196,10 +197,10 @@ async fn what_cannot_start_is_told_on_its_tick_and_what_cannot_be_is_refused() {
     let definition = text(&applied["definition"]["id"]);
     let id = create(&tenant, &definition, json!({ "cron": "0 * * * *" })).await;
     tenant.api.post("workflow/definitions/apply", document(true)).await.expect(200);
-    world.run_sql(&back(0)).await;
+    world.run_sql(&format!("{} WHERE id = '{id}'", back(0))).await;
     let tick = come(&tenant, &id, 1).await.remove(0);
     assert_eq!((&tick["status"], &tick["reason"]), (&json!("FAILED"), &json!("/input: region is missing")));
-    assert_eq!(tenant.api.post(&format!("schedules/{id}/trigger"), json!({})).await.problem(422), "validation_failed");
+    assert_eq!(tenant.api.post(&format!("schedules/{id}/run"), json!({})).await.problem(422), "validation_failed");
 
     let body = |more: Value| {
         let mut body = json!({ "workflowDefinitionId": definition, "input": { "region": "eu" } });
@@ -238,7 +239,7 @@ async fn what_cannot_start_is_told_on_its_tick_and_what_cannot_be_is_refused() {
 
 #[tokio::test]
 async fn a_document_has_schedules_of_its_own_that_are_replaced_with_it() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let apply = async |schedules: Value| {
         let document = json!({ "name": "nightly", "on": { "schedule": schedules },
@@ -254,11 +255,11 @@ async fn a_document_has_schedules_of_its_own_that_are_replaced_with_it() {
     let own = format!("schedules/{}", text(&first[0]["id"]));
     assert_eq!(tenant.api.delete(&own).await.problem(409), "conflict");
     assert_eq!(
-        send(tenant.api.request(Method::PUT, &own).json(&json!({ "cron": "0 5 * * *" }))).await.problem(409),
+        send(tenant.api.request(Method::PATCH, &own).json(&json!({ "cron": "0 5 * * *" }))).await.problem(409),
         "conflict"
     );
     tenant.api.post(&format!("{own}/pause"), json!({})).await.expect(200);
-    let started = tenant.api.post(&format!("{own}/trigger"), json!({})).await.expect(202);
+    let started = tenant.api.post(&format!("{own}/run"), json!({})).await.expect(202);
     tenant.completed(&text(&started["executionId"])).await;
     apply(json!([{ "cron": "0 3 * * *", "timezone": "America/New_York", "overlap": "allow" }])).await;
     let second = list().await;

@@ -1,4 +1,4 @@
-//! What operators see: health, readiness, metrics, spans, log events. No key is needed for the first three.
+//! Tests what operators see: health, readiness, metrics, spans and log events. The first three need no key.
 
 use kernel::signals::{self, Event, Kind, Metric, events, metrics, spans};
 use nix::sys::signal::Signal;
@@ -10,6 +10,7 @@ use crate::secrets::KEY;
 use crate::support::collector::{Collector, Span};
 use crate::support::http::{Api, send};
 use crate::support::process::{Process, forebay};
+use crate::support::server::{MORTAL, value};
 use crate::support::tenant::text;
 use crate::support::{Receiver, Server, Tenant, World, until};
 
@@ -28,7 +29,7 @@ async fn health_readiness_and_metrics_answer_without_a_key() {
     let all = tenant.start_many(&held, 2).await;
     world.receiver.until_called("/hold/a", 1).await;
     let logs = &world.server.process.stderr;
-    until("capacity is told of", async || logs.contain("Workspace at capacity").then_some(())).await;
+    until("the full workspace is logged", async || logs.contain("Workspace at capacity").then_some(())).await;
     world.receiver.open();
     for id in &all {
         tenant.completed(id).await;
@@ -41,28 +42,23 @@ async fn health_readiness_and_metrics_answer_without_a_key() {
     for name in [
         "queue_processing_batch_size",
         "queue_processing_duration_seconds",
-        "queue_processing_runs_total",
+        "forebay_queue_processing_passes_total",
         "queue_items_dispatched_total",
         "queue_items_at_capacity_total",
-        "queue_items_enqueued_total",
-        "process_heartbeat_age_seconds",
-        "http_request_duration_seconds",
-        "node_duration_seconds",
-        "engine_runs",
-        "engine_record_batch_size",
+        "forebay_queue_items_enqueued_total",
+        "forebay_process_heartbeat_age_seconds",
+        "forebay_http_request_duration_seconds",
+        "forebay_node_attempt_duration_seconds",
+        "forebay_engine_runs",
+        "forebay_engine_runs_per_commit",
+        "forebay_queue_starts_per_commit",
     ] {
         assert!(reply.text.contains(&format!("# TYPE {name} ")), "{name} is missing:\n{}", reply.text);
     }
     assert_eq!(value(&reply.text, "queue_items_dispatched_total"), 3.0);
-    assert_eq!(value(&reply.text, "queue_items_enqueued_total"), 3.0);
+    assert_eq!(value(&reply.text, "forebay_queue_items_enqueued_total"), 3.0);
     assert_eq!(value(&reply.text, "queue_items_at_capacity_total"), 1.0, "once per transition");
     assert!(!reply.text.contains(&gone), "an id is no label");
-}
-
-fn value(metrics: &str, name: &str) -> f64 {
-    let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
-    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-    value.unwrap_or_else(|| panic!("{name} has no value:\n{metrics}"))
 }
 
 /// A server that logs JSON and sends its spans to a collector, over a database of its own.
@@ -75,7 +71,8 @@ impl Watched {
     async fn new() -> Watched {
         let database = store::testing::Database::new().await;
         let (receiver, collector) = (Receiver::start().await, Collector::start().await);
-        let settings = receiver.allowed(&["signals.sample_interval_ms=100", "log.format=json", KEY]);
+        let settings =
+            receiver.allowed(&["metrics.sample_interval_ms=100", "log.format=json", KEY, MORTAL[0], MORTAL[1]]);
         let key = Secret::generate().expect("randomness");
         let mut server = Server::spawn_in(&database.url, &key, &settings, &collector.environment());
         server.ready().await;
@@ -89,10 +86,10 @@ impl Watched {
     }
 
     /// The event is logged, at its level and with its fields.
-    async fn says(&self, event: &Event) {
+    async fn expect_logged(&self, event: &Event) {
         let is = |line: &Value| {
             let fields = &line["fields"];
-            event.is(fields["message"].as_str().unwrap_or_default())
+            event.matches(fields["message"].as_str().unwrap_or_default())
                 && line["level"] == event.level.name()
                 && event.fields.iter().all(|field| !fields[*field].is_null())
         };
@@ -125,21 +122,27 @@ impl Watched {
         let _follows = follows.expect("a stream");
         let all = tenant.start_many(&held, 3).await;
         self.world.receiver.until_called("/hold/a", 1).await;
-        self.says(&events::AT_CAPACITY).await;
-        let stands =
-            ["queue_depth{stage=\"ready\"} 2\n", "queue_slots_in_use 1\n", "queue_slots_limit 1\n", "engine_runs 1\n"];
-        until("the gauges say how it stands", async || {
+        self.expect_logged(&events::AT_CAPACITY).await;
+        let stands = [
+            "forebay_queue_depth{stage=\"ready\"} 2\n",
+            "forebay_queue_slots_in_use 1\n",
+            "forebay_queue_slots_limit 1\n",
+            "forebay_engine_runs 1\n",
+        ];
+        until("the gauges are up to date", async || {
             let text = self.metrics().await;
-            let oldest = text.contains("queue_oldest_age_seconds{waits_for=\"slot\"} 0.");
-            (oldest && stands.iter().all(|line| text.contains(line))).then_some(())
+            let (_, oldest) = text.split_once("forebay_queue_oldest_ready_age_seconds{waiting_for=\"slot\"} ")?;
+            let waits = oldest.lines().next()?.parse::<f64>().is_ok_and(|age| age > 0.0);
+            (waits && stands.iter().all(|line| text.contains(line))).then_some(())
         })
         .await;
         let lost = self.world.tenant("FREE").await;
         let taken = lost.apply("held", json!({ "call": self.world.receiver.node("/hold/b") })).await;
         let taken = lost.start(&taken).await;
         self.world.receiver.until_called("/hold/b", 1).await;
-        let steal = "UPDATE workflow_execution SET owner_epoch = owner_epoch + 1, owner = gen_random_uuid()";
-        self.world.run_sql(&format!("{steal} WHERE id = '{taken}'")).await;
+        let stranger = format!("owner = '{}' WHERE id = '{taken}'", store::new_id());
+        let steal = "UPDATE workflow_execution SET owner_epoch = owner_epoch + 1,";
+        self.world.run_sql(&format!("{steal} {stranger}; UPDATE execution_queue SET {stranger}")).await;
         self.world.receiver.open();
         for id in &all {
             tenant.completed(id).await;
@@ -151,33 +154,33 @@ impl Watched {
         assert_eq!(tenant.ended(&failing).await["status"], "FAILED");
     }
 
-    /// An end that is told, and an address that nobody has.
+    /// A delivered webhook, and an unknown trigger address.
     async fn webhooks(&self) {
         let tenant = self.world.tenant("FREE").await;
         let url = self.world.receiver.url("/call/webhook");
         tenant.api.post("webhooks", json!({ "url": url })).await.expect(201);
         tenant.completed(&tenant.start(&tenant.light().await).await).await;
         self.world.receiver.until_called("/call/webhook", 1).await;
-        assert_eq!(self.world.server.anonymous().post("/hooks/none", json!({})).await.status, 404);
+        assert_eq!(self.world.server.anonymous().post("/triggers/none", json!({})).await.status, 404);
     }
 
-    /// A wait that is answered, and a task whose worker is never heard of again.
-    async fn asks(&self) {
+    /// A wait that is answered, and a task whose worker never sends a heartbeat again.
+    async fn waits(&self) {
         let tenant = self.world.tenant("FREE").await;
         let definition = tenant.apply("asking", json!({ "approve": { "kind": "WAIT_FOR_EVENT" } })).await;
         tenant.api.post(&format!("workflow/definitions/{definition}/pause"), json!({})).await.expect(200);
         let asking = tenant.start(&definition).await;
-        tenant.api.post(&format!("workflow/executions/{asking}/answers/approve"), json!({})).await.expect(200);
+        tenant.api.post(&format!("workflow/executions/{asking}/waits/approve/answer"), json!({})).await.expect(200);
         let task = format!(
-            "INSERT INTO workflow_execution_ask (execution_id, node, id, workspace_id, holder, kind, attempt, status, queue, lease_s, opened_at)
+            "INSERT INTO workflow_execution_wait (execution_id, node, id, workspace_id, holder, kind, attempt, status, queue, lease_s, opened_at)
              VALUES ('{asking}', 'work', gen_random_uuid(), '{}', '{asking}', 'TASK', 1, 'OPEN', 'mail', 1, now())",
             tenant.id
         );
         self.world.run_sql(&task).await;
-        let claim = json!({ "queues": ["mail"], "worker": "w", "lease": "1s" });
+        let claim = json!({ "queues": ["mail"], "workerId": "w", "leaseSeconds": 1 });
         tenant.api.post("tasks/claim", claim).await.expect(200);
         until("its lease is lost", async || {
-            (self.world.count("workflow_execution_ask WHERE lost = 1").await == 1).then_some(())
+            (self.world.count("workflow_execution_wait WHERE lost = 1").await == 1).then_some(())
         })
         .await;
     }
@@ -185,7 +188,8 @@ impl Watched {
     /// A tick that comes.
     async fn schedules(&self) {
         let tenant = self.world.tenant("FREE").await;
-        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(500);
+        // Long enough for the request to arrive before, however busy the machine is.
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(5);
         let once = json!({ "workflowDefinitionId": tenant.light().await, "runAt": soon });
         tenant.api.post("schedules", once).await.expect(201);
     }
@@ -213,7 +217,7 @@ impl Watched {
         self.resume(&stuck).await;
         let missing = [events::DEFINITION_GONE, events::WORKSPACE_GONE, events::EXECUTION_GONE, events::START_FAILED];
         for event in missing.iter().chain([&events::ITEM_ERROR]) {
-            self.says(event).await;
+            self.expect_logged(event).await;
         }
     }
 
@@ -225,9 +229,10 @@ impl Watched {
             ready.body["checks"]["claims"].as_str().map(str::to_owned)
         };
         self.world.run_sql("UPDATE protocol SET number = number + 1").await;
-        self.says(&events::CLAIMS_NOTHING).await;
-        let told = until("it says why", async || claims().await.filter(|told| told.contains("protocol 1"))).await;
-        assert!(told.contains("replace this process by one of the newer release"), "{told}");
+        self.expect_logged(&events::CLAIMING_STOPPED).await;
+        let observed =
+            until("it says why", async || claims().await.filter(|observed| observed.contains("protocol 1"))).await;
+        assert!(observed.contains("upgrade this process to the newer release"), "{observed}");
         self.world.run_sql("UPDATE protocol SET number = number - 1").await;
         until("it claims again", async || claims().await.is_none().then_some(())).await;
     }
@@ -239,10 +244,10 @@ impl Watched {
             claimed_by = gen_random_uuid(), claimed_at = now() - interval '1 hour' WHERE id =";
         self.world.run_sql(&format!("{claim} '{claimed}'")).await;
         tenant.completed(&claimed).await;
-        self.says(&events::RECOVERED).await;
+        self.expect_logged(&events::RECOVERED).await;
         let (tenant, orphan) = self.waiting().await;
         let process = format!(
-            "INSERT INTO process (id, host, pid, roles, version, release, seen_at) VALUES
+            "INSERT INTO process (id, host, pid, roles, version, release, heartbeat_at) VALUES
             ('{orphan}', 'gone', 1, '{{worker}}', '0', 1, now() - interval '1 hour')"
         );
         let run = format!(
@@ -251,36 +256,37 @@ impl Watched {
         );
         let item = format!(
             "UPDATE execution_queue SET status = 'DISPATCHED', stage = 5, claim_id = gen_random_uuid(),
-            claimed_by = '{orphan}', claimed_at = now(), dispatched_at = now() WHERE id = '{orphan}'"
+            claimed_by = '{orphan}', claimed_at = now(), dispatched_at = now(), owner = '{orphan}'
+            WHERE id = '{orphan}'"
         );
         self.world.run_sql(&format!("BEGIN; {process}; {run}; {item}; COMMIT")).await;
         tenant.completed(&orphan).await;
-        self.says(&events::FELL_SILENT).await;
-        self.says(&events::RESUMING).await;
+        self.expect_logged(&events::PROCESS_DEAD).await;
+        self.expect_logged(&events::RUN_RESUMED).await;
         self.world.server.process.signal(Signal::SIGSTOP);
-        let lapsed = "process WHERE ended_at IS NULL AND seen_at > now() - interval '1600 milliseconds'";
+        let lapsed = "process WHERE ended_at IS NULL AND heartbeat_at > now() - interval '1600 milliseconds'";
         until("its lease is over", async || (self.world.count(lapsed).await == 0).then_some(())).await;
         self.world.server.process.signal(Signal::SIGCONT);
-        self.says(&events::LAPSED).await;
+        self.expect_logged(&events::LEASE_EXPIRED).await;
     }
 }
 
 #[tokio::test]
-async fn every_signal_of_the_table_is_told_by_a_running_service() {
+async fn a_running_service_emits_every_signal_of_the_table() {
     let watched = Watched::new().await;
     watched.ordinary_life().await;
     watched.webhooks().await;
-    watched.asks().await;
+    watched.waits().await;
     watched.world.server.anonymous().get("workspaces").await.problem(401);
     watched.schedules().await;
     watched.other_protocol().await;
     watched.missing_parts().await;
     watched.deaths().await;
     for event in events::ALL {
-        watched.says(event).await;
+        watched.expect_logged(event).await;
     }
     for metric in metrics::ALL {
-        until(metric.name, async || told(metric, &watched.metrics().await).then_some(())).await;
+        until(metric.name, async || published(metric, &watched.metrics().await).then_some(())).await;
     }
     // That one has a test of its own, on Temporal.
     for span in spans::ALL.iter().filter(|span| **span != spans::START_WORKFLOW) {
@@ -294,7 +300,7 @@ async fn every_signal_of_the_table_is_told_by_a_running_service() {
 }
 
 /// The metric is there with its type, its meaning, its labels, and not only at zero.
-fn told(metric: &Metric, text: &str) -> bool {
+fn published(metric: &Metric, text: &str) -> bool {
     let Metric { name, kind, labels, help, .. } = metric;
     let line = match kind {
         Kind::Histogram(_) => format!("{name}_count"),
@@ -309,10 +315,10 @@ fn told(metric: &Metric, text: &str) -> bool {
     // `strangers`.
     let elsewhere = [
         metrics::LOCK_FAILURES,
-        metrics::RECONCILED,
-        metrics::STUCK,
-        metrics::RETIRED,
-        metrics::FEED_DROPPED,
+        metrics::RUNS_RECONCILED,
+        metrics::RUNS_STUCK,
+        metrics::EXECUTIONS_DELETED,
+        metrics::SUBSCRIBERS_DROPPED,
         metrics::HTTP_CLOSED,
     ];
     let may_be_zero = elsewhere.contains(metric) || metric.kind == Kind::Gauge;
@@ -327,7 +333,7 @@ fn told(metric: &Metric, text: &str) -> bool {
 fn recorded(span: &signals::Span, name: &str, all: &[Span]) -> bool {
     all.iter().filter(|found| found.name == name).any(|found| {
         let within = all.iter().find(|outer| outer.id == found.parent);
-        let below = span.within.is_none_or(|outer| within.is_some_and(|found| found.name == outer));
+        let below = span.parent.is_none_or(|outer| within.is_some_and(|found| found.name == outer));
         below && span.fields.iter().all(|field| found.fields.contains_key(*field))
     })
 }
@@ -388,6 +394,6 @@ async fn a_process_without_the_api_answers_about_itself_and_nothing_else() {
     let anonymous = Api::new(&base, None);
     assert_eq!(anonymous.get("/healthz").await.status, 200);
     anonymous.get("/readyz").await.expect(200);
-    assert!(anonymous.get("/metrics").await.text.contains("process_heartbeat_age_seconds"));
+    assert!(anonymous.get("/metrics").await.text.contains("forebay_process_heartbeat_age_seconds"));
     assert_eq!(anonymous.get("workspaces").await.problem(404), "not_found");
 }

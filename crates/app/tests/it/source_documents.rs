@@ -1,14 +1,13 @@
-//! The "Testing" sections of the source documents, line by line, as far as real processes show them.
-//! What the store alone shows is in its own `source_documents`; where the service differs on purpose
-//! (`design.md` §16), the test says what holds instead.
+//! Tests the "Testing" sections of the source documents line by line, as far as real processes can show them. The lines
+//! about the store alone are tested in `source_documents` of `store`. Where the service differs on purpose
+//! (`design.md` §16), the test checks what the service does instead.
 //!
-//! `docs/source-documents.md` lists every statement of the documents and what shows it.
+//! `docs/explanation/source-documents.md` lists every statement of the documents with the test that shows it.
 
 use serde_json::{Value, json};
 
-use crate::support::server::STEADY;
 use crate::support::tenant::text;
-use crate::support::{Server, Tenant, World, until};
+use crate::support::{Server, Shared, Tenant, World, until};
 
 const OFF: &str = "workflow.engine.enabled=false";
 
@@ -49,15 +48,15 @@ async fn process_queue_claims_a_batch_of_10_of_15_pending_processes_all_and_the_
 async fn an_empty_queue_does_nothing_and_logs_nothing() {
     let world = World::with(&["dispatch.poll_interval_ms=50"]).await;
     let seen = async || -> i64 {
-        let sql = "SELECT (extract(epoch FROM max(seen_at)) * 1000)::bigint FROM process";
+        let sql = "SELECT (extract(epoch FROM max(heartbeat_at)) * 1000)::bigint FROM process";
         world.database.client().await.query_one(sql, &[]).await.expect("a heartbeat").get(0)
     };
-    let (first, told) = (seen().await, world.server.process.stderr.all().len());
+    let (first, observed) = (seen().await, world.server.process.stderr.all().len());
     // Twenty polls at least.
     until("a second passes", async || (seen().await >= first + 1_000).then_some(())).await;
-    assert_eq!(world.server.process.stderr.all()[told..], [] as [String; 0]);
+    assert_eq!(world.server.process.stderr.all()[observed..], [] as [String; 0]);
     let metrics = world.server.anonymous().get("/metrics").await.text;
-    assert!(!metrics.contains("queue_processing_runs_total 0\n"), "every pass is counted: {metrics}");
+    assert!(!metrics.contains("forebay_queue_processing_passes_total 0\n"), "every pass is counted: {metrics}");
     assert!(!metrics.contains("queue_processing_batch_size_count"), "and none claimed anything: {metrics}");
 }
 
@@ -114,7 +113,7 @@ async fn retry_defaults_are_settings_and_a_version_keeps_those_it_was_published_
     assert_eq!(retries(1).await, json!({ "say": "5 7", "call": "2 10", "own": "1 7" }));
     let failed = tenant.ended(&tenant.start(&definition).await).await;
     assert_eq!(failed["status"], "FAILED", "{failed}");
-    assert_eq!(world.receiver.echo.told().len(), 2, "as often as the setting says");
+    assert_eq!(world.receiver.echo.requests().len(), 2, "as often as the setting says");
     // Other settings hold from the next publishing on.
     let other = world.another(&["retry.http_max_attempts=4"]).await;
     assert_eq!(retries(1).await["call"], "2 10");
@@ -149,7 +148,7 @@ fn light(message: &str) -> Value {
 
 #[tokio::test]
 async fn a_definition_of_another_workspace_is_403_to_who_sees_both_and_404_to_who_does_not() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let (ours, theirs) = (world.tenant("PRO").await, world.tenant("PRO").await);
     let (definition, root) = (theirs.light().await, world.server.api());
     let start = json!({ "workflowDefinitionId": definition, "workspaceId": ours.id });
@@ -174,12 +173,12 @@ async fn a_definition_of_another_workspace_is_403_to_who_sees_both_and_404_to_wh
     }
     assert_eq!(root.post("workflow/executions/start", nowhere.clone()).await.problem(404), "not_found");
     let bulk = json!({ "items": [start, nowhere] });
-    let told = root.post("workflow/executions/bulk", bulk.clone()).await.expect(200);
-    let statuses = |told: &Value| (told["items"][0]["status"].clone(), told["items"][1]["status"].clone());
-    assert_eq!(statuses(&told), (json!(403), json!(404)), "{told}");
-    let told = ours.api.post("workflow/executions/bulk", bulk).await.expect(200);
-    assert_eq!(statuses(&told), (json!(404), json!(404)), "{told}");
-    assert_eq!(world.count("workflow_execution").await, 0);
+    let observed = root.post("workflow/executions/bulk", bulk.clone()).await.expect(200);
+    let statuses = |observed: &Value| (observed["items"][0]["status"].clone(), observed["items"][1]["status"].clone());
+    assert_eq!(statuses(&observed), (json!(403), json!(404)), "{observed}");
+    let observed = ours.api.post("workflow/executions/bulk", bulk).await.expect(200);
+    assert_eq!(statuses(&observed), (json!(404), json!(404)), "{observed}");
+    assert_eq!(world.count(&ours, "workflow_execution").await, 0);
 }
 
 // dispatcher.md, integration tests; flow-queue-processing.md, failure injection
@@ -204,20 +203,20 @@ async fn a_crash_while_items_are_claimed_is_recovered_and_costs_no_attempt() {
     let server = world.another(&[]).await;
     tenant.completed(&claimed).await;
     tenant.completed(&behind).await;
-    // It is told when the pass is over, which may be after what it recovered has ended.
-    until("it is told", async || (said(&server, "Recovered 1 stale queue items") == 1).then_some(())).await;
+    // The recovery is logged when the pass is over, which may be after what it recovered has ended.
+    until("the recovery is logged", async || (said(&server, "Recovered 1 stale queue items") == 1).then_some(())).await;
     let metrics = server.anonymous().get("/metrics").await.text;
     assert!(metrics.contains("queue_stale_recovery_count 1"), "{metrics}");
     let (first, second) = (tenant.execution(&claimed).await, tenant.execution(&behind).await);
     assert!(
         text(&first["completedAt"]) <= text(&second["startedAt"]),
-        "its slot was never another's: {first} {second}"
+        "no other execution ever had its slot: {first} {second}"
     );
 }
 
 #[tokio::test]
 async fn database_connections_lost_again_and_again_lose_no_item_and_repeat_none() {
-    let world = World::with(&STEADY).await;
+    let world = World::new().await;
     let tenant = world.tenant("PRO").await;
     let definition = tenant.apply("count", json!({ "call": world.receiver.node("/count/a") })).await;
     let all = tenant.start_many(&definition, 40).await;

@@ -1,6 +1,6 @@
-//! No workflow reaches an address that it must not: the whole service in a network where every address answers.
+//! No workflow reaches a forbidden address. The whole service runs in a network in which every address answers.
 //!
-//! Not here: the rules one by one (`engine`'s tests of its guard).
+//! Not here: the rules one by one (the tests of `engine`).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -214,7 +214,7 @@ impl Service {
 
 #[test]
 fn no_workflow_reaches_an_address_that_it_must_not() {
-    run_inside("ssrf::inside::the_corpus_is_refused_unheard");
+    run_inside("ssrf::inside::the_corpus_is_refused_without_a_connection");
 }
 
 #[test]
@@ -227,7 +227,7 @@ mod inside {
 
     #[tokio::test]
     #[ignore = "started in a network of its own by the test above"]
-    async fn the_corpus_is_refused_unheard() {
+    async fn the_corpus_is_refused_without_a_connection() {
         let service = Service::start().await;
         let any = service.workflow("any", json!({ "url": "${{ inputs.url }}" })).await;
         // Forbidden addresses do answer, and are counted.

@@ -1,13 +1,13 @@
-//! The story the service is for, told once from an empty installation to its last execution.
+//! Plays the main use of the service once, from an empty installation to the last execution.
 
 use serde_json::{Value, json};
 
 use crate::support::tenant::text;
-use crate::support::{World, until};
+use crate::support::{Shared, until};
 
 #[tokio::test]
 async fn a_workspace_publishes_a_workflow_and_runs_it_within_its_limit() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let document = json!({ "name": "order", "nodes": {
         "note": { "kind": "TRANSFORM", "with": { "value": "${{ inputs.order }}" } },
@@ -38,20 +38,20 @@ async fn a_workspace_publishes_a_workflow_and_runs_it_within_its_limit() {
     it_waits(&tenant.queue(&second).await, 1, &first);
     it_waits(&tenant.queue(&third).await, 2, &first);
     let waited = tenant.api.get(&format!("workflow/executions/{first}?wait=50ms")).await.expect(200);
-    assert_eq!(waited["status"], "RUNNING", "a wait that is over answers as it stands");
+    assert_eq!(waited["status"], "RUNNING", "a wait that is over returns the present status");
     assert_eq!(tenant.running().await, 1);
 
     let canceled = tenant.api.post(&format!("workflow/executions/{third}/cancel"), json!({})).await.expect(200);
-    assert_eq!(canceled["status"], "CANCELED", "what waits is canceled at once");
+    assert_eq!(canceled["status"], "CANCELED", "what waits is canceled immediately");
     world.receiver.open();
     let first = tenant.completed(&first).await;
     assert_eq!(first["output"], json!({ "said": "order 7" }));
     tenant.completed(&second).await;
     assert_eq!(tenant.status(&third).await, "CANCELED");
     assert_eq!(world.receiver.calls("/hold/order").len(), 2, "the third one never ran");
-    told_afterwards(&tenant, &text(&first["id"])).await;
+    reported_afterwards(&tenant, &text(&first["id"])).await;
     assert_eq!(tenant.running().await, 0);
-    assert_eq!(world.count("execution_queue").await, 0, "no ticket is left");
+    assert_eq!(world.count(&tenant, "execution_queue").await, 0, "no queue item is left");
 }
 
 fn it_waits(item: &Value, position: i32, held_by: &str) {
@@ -59,12 +59,14 @@ fn it_waits(item: &Value, position: i32, held_by: &str) {
     let message = "the workspace is full: 1 of 1 executions are running";
     assert_eq!(
         item["waiting"],
-        json!({ "reason": "workspace_full", "running": 1, "limit": 1, "heldBy": [held_by], "message": message }),
+        json!({
+            "reason": "workspace_full", "running": 1, "limit": 1, "heldByExecutionIds": [held_by], "message": message,
+        }),
         "{item}"
     );
 }
 
-async fn told_afterwards(tenant: &crate::support::Tenant, id: &str) {
+async fn reported_afterwards(tenant: &crate::support::Tenant, id: &str) {
     let all = json!({ "note": "COMPLETED", "call": "COMPLETED", "say": "COMPLETED" });
     assert_eq!(tenant.nodes(id).await, all);
     let summary = tenant.api.get(&format!("workflow/executions/{id}/summary")).await.expect(200);
@@ -76,7 +78,7 @@ async fn told_afterwards(tenant: &crate::support::Tenant, id: &str) {
 
 #[tokio::test]
 async fn canceling_a_running_execution_ends_it_and_frees_its_slot() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let nodes = json!({ "call": world.receiver.node("/hold/a"), "after": world.receiver.after("call", "/count/b") });
     let definition = tenant.apply("held", nodes).await;
@@ -97,7 +99,7 @@ async fn canceling_a_running_execution_ends_it_and_frees_its_slot() {
 
 #[tokio::test]
 async fn another_start_waits_for_its_time_and_priority_goes_first() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let first = tenant.start(&held).await;
@@ -122,7 +124,7 @@ async fn another_start_waits_for_its_time_and_priority_goes_first() {
 
 #[tokio::test]
 async fn raising_a_limit_lets_what_waits_go() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let all = tenant.start_many(&held, 3).await;

@@ -1,4 +1,5 @@
-//! Clients that mean no good: what they choose becomes no label, holds no connection for long and stops no thread.
+//! Malicious clients: the texts they choose become no metric label, and they neither hold a connection for long nor
+//! block a thread.
 
 mod labels;
 mod patterns;

@@ -1,7 +1,9 @@
-//! Rows that somebody deleted by hand, and an engine that was changed: slots are freed, and it is told.
+//! Executions whose rows were deleted by hand, or whose engine was replaced: their slots are freed, and this is
+//! reported.
 
 use serde_json::json;
 
+use crate::support::server::MORTAL;
 use crate::support::temporal::server;
 use crate::support::tenant::text;
 use crate::support::{World, until};
@@ -15,11 +17,12 @@ async fn a_deleted_execution_frees_its_slot_and_leaves_a_dead_letter() {
     world.receiver.until_called("/hold/a", 1).await;
     world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{lost}'")).await;
     until("the next one has the slot", async || (tenant.status(&next).await == "RUNNING").then_some(())).await;
-    let letter = format!("execution_queue WHERE id = '{lost}' AND status = 'FAILED' AND last_error LIKE '%missing%'");
-    assert_eq!(world.count(&letter).await, 1);
+    let dead_letter =
+        format!("execution_queue WHERE id = '{lost}' AND status = 'FAILED' AND last_error LIKE '%missing%'");
+    assert_eq!(world.count(&dead_letter).await, 1);
     assert_eq!(world.count(&format!("activity WHERE subject_id = '{lost}' AND action = 'queue_item.fail'")).await, 1);
-    let told = |text: &str| world.server.process.stderr.contain(text);
-    assert!(told("The row of an execution is missing") && !told("another process's by now"));
+    let observed = |text: &str| world.server.process.stderr.contain(text);
+    assert!(observed("Execution row is missing") && !observed("another process owns it"));
 }
 
 #[tokio::test]
@@ -32,7 +35,7 @@ async fn a_deleted_execution_is_noticed_by_the_record_of_its_run() {
     world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{lost}'")).await;
     world.receiver.open();
     tenant.completed(&tenant.start(&held).await).await;
-    assert!(world.server.process.stderr.contain("The row of an execution is missing"));
+    assert!(world.server.process.stderr.contain("Execution row is missing"));
 }
 
 #[tokio::test]
@@ -45,12 +48,12 @@ async fn an_item_whose_execution_is_missing_at_its_start_is_a_dead_letter() {
     let _enabled = world.another(&[]).await;
     tenant.completed(&tenant.start(&light).await).await;
     let audited = format!("activity WHERE subject_id = '{lost}' AND action = 'queue_item.fail'");
-    until("it is told", async || (world.count(&audited).await == 1).then_some(())).await;
+    until("the dead letter is audited", async || (world.count(&audited).await == 1).then_some(())).await;
     assert_eq!(world.count(&format!("execution_queue WHERE id = '{lost}' AND status = 'FAILED'")).await, 1);
 }
 
 #[tokio::test]
-async fn a_missing_queue_item_is_told_when_its_execution_ends() {
+async fn a_missing_queue_item_is_reported_when_its_execution_ends() {
     let world = World::new().await;
     let tenant = world.tenant("FREE").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
@@ -59,14 +62,14 @@ async fn a_missing_queue_item_is_told_when_its_execution_ends() {
     world.run_sql(&format!("DELETE FROM execution_queue WHERE id = '{id}'")).await;
     world.receiver.open();
     tenant.completed(&id).await;
-    until("it is told", async || {
-        world.server.process.stderr.contain("The queue item of an execution was missing").then_some(())
+    until("the missing item is logged", async || {
+        world.server.process.stderr.contain("Execution ended, but it had no queue item").then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_run_of_an_engine_that_was_changed_is_told_of_and_a_forced_end_frees_its_slot() {
+async fn a_run_of_a_replaced_engine_is_reported_and_terminating_it_frees_its_slot() {
     let world = World::with(&["engine.temporal.address=http://127.0.0.1:9"]).await;
     let tenant = world.tenant("FREE").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
@@ -74,19 +77,20 @@ async fn a_run_of_an_engine_that_was_changed_is_told_of_and_a_forced_end_frees_i
     world.receiver.until_called("/hold/a", 1).await;
     // As a run on Temporal looks: its owner is no process.
     let sql = format!(
-        "UPDATE workflow_execution SET engine = 'temporal', engine_where = 'elsewhere', owner = gen_random_uuid(), \
+        "UPDATE workflow_execution SET engine = 'temporal', engine_location = 'elsewhere', owner = gen_random_uuid(), \
                        owner_epoch = owner_epoch + 1 WHERE id = '{id}'"
     );
     world.run_sql(&sql).await;
     until("readiness tells", async || {
         let ready = world.server.anonymous().get("/readyz").await;
-        let told = ready.body["checks"]["other engine"].as_str().unwrap_or_default().to_owned();
-        (told.contains("executions that still run on the engine temporal: 1") && told.contains("cannot be reached"))
-            .then_some(())
+        let observed = ready.body["checks"]["other engine"].as_str().unwrap_or_default().to_owned();
+        (observed.contains("executions that still run on the engine temporal: 1")
+            && observed.contains("cannot be reached"))
+        .then_some(())
     })
     .await;
     let item = tenant.queue(&id).await;
-    assert!(text(&item["waiting"]["message"]).contains("now uses embedded"), "{item}");
+    assert!(text(&item["waiting"]["message"]).contains("now uses the engine embedded"), "{item}");
     let ended = tenant.api.post(&format!("workflow/executions/{id}/terminate"), json!({})).await.expect(200);
     assert_eq!(ended["status"], "CANCELED");
     assert_eq!(world.count("execution_queue WHERE stage = 5").await, 0);
@@ -94,14 +98,14 @@ async fn a_run_of_an_engine_that_was_changed_is_told_of_and_a_forced_end_frees_i
 
 #[tokio::test]
 async fn a_run_of_the_embedded_engine_goes_on_after_the_engine_was_changed_to_temporal() {
-    let mut world = World::new().await;
+    let mut world = World::with(&MORTAL).await;
     let tenant = world.tenant("FREE").await;
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let id = tenant.start(&held).await;
     world.receiver.until_called("/hold/a", 1).await;
     world.server.process.sigkill();
     let address = format!("engine.temporal.address={}", server());
-    let changed = world.another(&["engine.kind=temporal", &address]).await;
+    let changed = world.another(&["engine.kind=temporal", &address, MORTAL[0], MORTAL[1]]).await;
     world.receiver.open();
     assert_eq!(tenant.at(&changed.base).completed(&id).await["engine"], "embedded");
 }
@@ -136,7 +140,7 @@ async fn a_stray_that_cannot_be_ended_keeps_no_other_slot_taken() {
     world.receiver.until_called("/hold/a", 2).await;
     let sql = format!(
         "ALTER TABLE workflow_execution ADD CONSTRAINT stays CHECK (id <> '{first}' OR status = 'RUNNING');
-         UPDATE workflow_execution SET engine = 'temporal', engine_where = 'elsewhere', owner = gen_random_uuid(),
+         UPDATE workflow_execution SET engine = 'temporal', engine_location = 'elsewhere', owner = gen_random_uuid(),
                 owner_epoch = owner_epoch + 1, terminate_requested_at = now()"
     );
     world.run_sql(&sql).await;
@@ -164,7 +168,7 @@ async fn a_lost_execution_that_cannot_be_ended_keeps_no_other_slot_taken() {
     until("the second is freed", async || (world.count(&freed).await == 1).then_some(())).await;
     assert_eq!(world.count(&format!("execution_queue WHERE id = '{first}' AND status = 'DISPATCHED'")).await, 1);
     let logs = &world.server.process.stderr;
-    until("it is told", async || logs.contain("A pass failed").then_some(())).await;
+    until("the failed pass is logged", async || logs.contain("Background loop failed").then_some(())).await;
 }
 
 #[tokio::test]
@@ -176,7 +180,8 @@ async fn a_full_process_that_cannot_count_orphans_drops_a_deleted_run_all_the_sa
     world.receiver.until_called("/hold/a", 1).await;
     // Only the count needs it.
     world.run_sql("ALTER TABLE workflow_execution RENAME COLUMN semantics TO semantics_gone").await;
-    until("the count fails", async || world.server.process.stderr.contain("A pass failed").then_some(())).await;
+    until("the count fails", async || world.server.process.stderr.contain("Background loop failed").then_some(()))
+        .await;
     world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{lost}'")).await;
     let ended = format!("execution_queue WHERE id = '{lost}' AND status = 'FAILED'");
     until("it is a dead letter", async || (world.count(&ended).await == 1).then_some(())).await;

@@ -1,8 +1,8 @@
-//! What the end-to-end tests stand on: the real binary, as processes, over HTTP.
+//! Support for the end-to-end tests: they run the real binary as processes and talk to it over HTTP.
 //!
 //! Invariants
-//! - Nothing sleeps for a fixed time: whatever is waited for is polled until it holds or a deadline passes.
-//! - Every process is killed when its handle is dropped; if its test failed, what it logged is shown.
+//! - Nothing sleeps for a fixed time: a condition is polled until it is true or a deadline passes.
+//! - Every process is killed when its handle is dropped. If the test failed, the log of the process is shown.
 
 pub(crate) mod cli;
 pub(crate) mod collector;
@@ -13,12 +13,14 @@ pub(crate) mod gate;
 pub(crate) mod http;
 pub(crate) mod network;
 pub(crate) mod node;
+pub(crate) mod page;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod relay;
 pub(crate) mod scene;
 pub(crate) mod server;
+pub(crate) mod shared;
 pub(crate) mod temporal;
 pub(crate) mod tenant;
 pub(crate) mod terminal;
@@ -30,6 +32,7 @@ pub(crate) use engine::Engine;
 pub(crate) use receiver::Receiver;
 pub(crate) use scene::Scene;
 pub(crate) use server::Server;
+pub(crate) use shared::Shared;
 pub(crate) use tenant::Tenant;
 
 /// How long anything may take before its test gives up: generous, because the machine is shared.
@@ -98,11 +101,11 @@ impl World {
         self.database.client().await.batch_execute(sql).await.expect("a statement");
     }
 
-    /// All that is stored, table by table, but for what changes by itself: heartbeats, leases, how far the log of
+    /// All that is stored, table by table, except what changes by itself: heartbeats, leases, how far the log of
     /// changes reaches, when keys were used, and what was counted of backlogs.
     pub(crate) async fn everything(&self) -> BTreeMap<String, String> {
         let client = self.database.client().await;
-        let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname IN ('forebay', 'public') AND tablename NOT IN ('process', 'shard_owner', 'shedlock', 'change_log_kept', 'backlog')";
+        let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname IN ('forebay', 'public') AND tablename NOT IN ('process', 'shard_owner', 'shedlock', 'change_log_pruned', 'backlog')";
         let mut found = BTreeMap::new();
         for row in client.query(tables, &[]).await.expect("a catalogue") {
             let table: String = row.get(0);

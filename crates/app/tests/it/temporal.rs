@@ -1,8 +1,8 @@
-//! Executions on a real Temporal: workers in other processes, killed and stopped; cancels, forced ends, and an engine
-//! that cannot be reached.
+//! Tests executions on a real Temporal: workers in other processes that are killed and stopped, canceled and terminated
+//! executions, and a Temporal that cannot be reached.
 //!
-//! Not here: what graphs come to (`engine`'s scenarios, which Temporal plays too), runs that Temporal lost or cannot go
-//! on with (`temporal_lost`).
+//! Not here: the results of graphs (the scenarios of `engine`, which also run on Temporal), runs that Temporal lost or
+//! cannot continue (`temporal_lost`).
 
 use kernel::signals::spans;
 use nix::sys::signal::Signal;
@@ -196,8 +196,8 @@ async fn an_engine_out_of_reach_opens_the_breaker_and_costs_no_attempt() {
     cluster.tenant.completed(&before).await;
     cluster.way.cut();
     let ids = cluster.tenant.start_many(&definition, 3).await;
-    let told = cluster.until_check("engine", |told| told.starts_with("unavailable since")).await;
-    assert!(told.contains("Temporal"), "{told}");
+    let observed = cluster.until_check("engine", |observed| observed.starts_with("unavailable since")).await;
+    assert!(observed.contains("Temporal"), "{observed}");
     let waits = until("it says why", async || {
         let item = cluster.tenant.queue(&ids[0]).await;
         (item["waiting"]["reason"] == "engine_unavailable").then_some(item)
@@ -208,7 +208,7 @@ async fn an_engine_out_of_reach_opens_the_breaker_and_costs_no_attempt() {
     for id in &ids {
         cluster.tenant.completed(id).await;
     }
-    assert_eq!(cluster.until_check("engine", |told| told == "ok").await, "ok");
+    assert_eq!(cluster.until_check("engine", |observed| observed == "ok").await, "ok");
 }
 
 #[tokio::test]
@@ -217,8 +217,8 @@ async fn roles_are_split_only_where_workers_are_elsewhere() {
     let mut command = crate::support::process::forebay();
     command.args(["worker", "--database-url", &database.url]);
     let output = tokio::process::Command::from(command).output().await.expect("it ends");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && told.contains("engine.kind"), "{told}");
+    let observed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && observed.contains("engine.kind"), "{observed}");
 }
 
 /// What the page tells to type, typed; only what is this test's own (database, addresses, task queue) is exchanged.
@@ -229,7 +229,7 @@ async fn the_walk_through_works_as_it_is_written() {
     std::fs::create_dir_all(cli.home().join("target/debug")).expect("a directory");
     let program = cli.home().join("target/debug/forebay");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forebay"), program).expect("a link");
-    let page = read("docs/temporal.md");
+    let page = read("docs/reference/temporal.md");
     let blocks: Vec<&str> = page.split("\n```sh\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks[0].starts_with("temporal server start-dev"), "the tests have one");
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
@@ -265,7 +265,7 @@ async fn dev_runs_on_a_temporal_that_is_there_or_on_one_of_its_own() {
     let nowhere = "engine.temporal.address=http://127.0.0.1:1";
     let mut dev = place.start_in(&[&program], &["--engine", "temporal", "--ephemeral", "--set", nowhere]).await;
     let said = dev.process.stdout.all();
-    let ui = said.iter().find_map(|line| line.strip_prefix("Temporal's own UI: ")).expect("an address");
+    let ui = said.iter().find_map(|line| line.strip_prefix("Temporal's UI: ")).expect("an address");
     assert!(reqwest::get(ui).await.expect("it answers").status().is_success());
     let hello = place.user.ok(&["run", "hello", "--workspace", "demo-pro", "-i", "name=Ada", "--watch"]).await;
     assert!(hello.contains("Hello, Ada!"), "{hello}");
@@ -278,7 +278,7 @@ async fn dev_runs_on_a_temporal_that_is_there_or_on_one_of_its_own() {
     let there = format!("engine.temporal.address={}", server());
     let flags = ["--engine", "temporal", "--ephemeral", "--set", &there, "--set", &queue];
     let dev = place.start_in(&[], &flags).await;
-    assert!(dev.process.stderr.contain("using the Temporal at"), "{:?}", dev.process.stderr.all());
+    assert!(dev.process.stderr.contain("using the Temporal server at"), "{:?}", dev.process.stderr.all());
     let hello = place.user.ok(&["run", "hello", "--workspace", "demo-pro", "-i", "name=Bo", "--watch"]).await;
     assert!(hello.contains("Hello, Bo!"), "{hello}");
 }

@@ -1,17 +1,17 @@
-//! A run begun by one build and met by another that goes a different way: told wherever one asks, and finished by the
-//! build that began it.
+//! One build begins a run, and a worker of an incompatible build receives it. The problem is reported everywhere, and
+//! the build that began the run finishes it.
 //!
-//! Not here: histories of earlier builds (`temporal`'s own tests replay them), workers that lack a key
+//! Not here: histories of earlier builds (the tests of `temporal` replay them), workers that lack a key
 //! (`temporal_lost`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::temporal::testing::{Mutant, mutate};
-use ::temporal::{Hands, Keys, Settings, Tls, Worker};
-use engine::nodes::call::Means;
+use ::temporal::{PayloadKeys, TemporalSettings, Tls, Worker, WorkerSetup};
+use engine::liveness::Liveness;
+use engine::nodes::call::CallResources;
 use engine::outbound::{self, Outbound};
-use engine::pulse::Pulse;
 use engine::vault::Vault;
 use serde_json::json;
 
@@ -23,13 +23,13 @@ use crate::support::until;
 /// A worker of a build that begins nodes in another order, as a part of this process.
 async fn worker_of_another_build(cluster: &Cluster) -> Worker {
     mutate(Mutant::Backwards);
-    let settings = Settings {
+    let settings = TemporalSettings {
         address: cluster.setting("engine.temporal.address").to_owned(),
         namespace: "default".to_owned(),
         task_queue: cluster.queue().to_owned(),
         api_key: None,
         tls: Tls::default(),
-        keys: Keys::default(),
+        keys: PayloadKeys::default(),
         local_below: Duration::ZERO,
         max_calls: 10,
         max_generations: 32,
@@ -37,20 +37,20 @@ async fn worker_of_another_build(cluster: &Cluster) -> Worker {
         drain: Duration::from_secs(1),
     };
     let allow = vec![cluster.setting("outbound.allow").parse().expect("an address")];
-    let outbound = Outbound::new(outbound::Settings { allow, ..Default::default() }).expect("a guard");
-    let pulse = Arc::new(Pulse::new(Duration::from_secs(3600)));
+    let outbound = Outbound::new(outbound::OutboundSettings { allow, ..Default::default() }).expect("a guard");
+    let liveness = Arc::new(Liveness::new(Duration::from_secs(3600)));
     let store = cluster.database.store.clone();
-    let vault = Vault::new(store.clone(), engine::vault::Keys::default());
-    let means = Means { store, outbound, vault, pulse };
-    let hands = Hands { means, on_left: Arc::new(|_, _| {}), on_ready: Arc::new(|_| {}) };
-    let worker = Worker::start(settings, hands).expect("a worker");
+    let vault = Vault::new(store.clone(), engine::vault::OuterKeys::default());
+    let resources = CallResources { store, outbound, vault, liveness };
+    let setup = WorkerSetup { resources, on_run_exit: Arc::new(|_, _| {}), on_ready: Arc::new(|_| {}) };
+    let worker = Worker::start(settings, setup).expect("a worker");
     let polls = worker.polls();
     until("it polls", async || polls.load(std::sync::atomic::Ordering::Relaxed).then_some(())).await;
     worker
 }
 
 #[tokio::test]
-async fn a_build_that_goes_another_way_is_told_with_the_cause_and_the_right_one_finishes_its_runs() {
+async fn a_build_that_diverges_is_reported_with_the_cause_and_the_right_build_finishes_its_runs() {
     let cluster = Cluster::new(&[]).await;
     let api = cluster.api_only().await;
     let mut began = cluster.worker().await;
@@ -77,10 +77,10 @@ async fn a_build_that_goes_another_way_is_told_with_the_cause_and_the_right_one_
     }
     let shown = Cli::of(&api.base, api.root_key().expose()).ok(&["queue", &id]).await;
     assert!(shown.contains("NonDeterministicError"), "{shown}");
-    cluster.until_check("reconciler", |said| said.contains("1 runs do not go on")).await;
-    until_check(&api, "engine", |said| said.contains("do not go on")).await;
+    cluster.until_check("reconciler", |said| said.contains("1 runs make no progress")).await;
+    until_check(&api, "engine", |said| said.contains("make no progress")).await;
     let metrics = cluster.server.anonymous().get("/metrics").await.text;
-    assert!(metrics.contains("engine_runs_stuck{why=\"failing\"} 1"), "{metrics}");
+    assert!(metrics.contains("forebay_engine_runs_stuck{reason=\"worker_failing\"} 1"), "{metrics}");
     assert_eq!((cluster.tenant.status(&id).await.as_str(), cluster.tenant.running().await), ("RUNNING", 1));
 
     other.stop().await;

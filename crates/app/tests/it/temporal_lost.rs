@@ -1,7 +1,7 @@
-//! Runs that Temporal lost, ended alone or cannot go on with: found, told wherever one asks, and their slots freed; and
-//! a Temporal that is killed and comes back.
+//! Runs that Temporal lost, ended by itself or cannot continue are found and reported everywhere, and their slots are
+//! freed. Also tests a Temporal that is killed and restarted.
 //!
-//! Not here: the verdicts (`kernel::run::reconcile`), the same with an engine that misbehaves on order (`reconciler`).
+//! Not here: the verdicts (`kernel::run::reconcile`), the same cases with the test engine (`reconciler`).
 
 use std::time::{Duration, Instant};
 
@@ -76,10 +76,8 @@ async fn as_shipped_a_slot_is_free_within_a_minute_of_an_end_behind_our_back() {
     behind_our_back(&["workflow", "terminate", "--workflow-id", &workflow(&terminated), "--reason", "a test"]).await;
     behind_our_back(&["workflow", "delete", "--yes", "--workflow-id", &workflow(&deleted)]).await;
     let since = Instant::now();
-    while cluster.tenant.running().await > 0 {
-        assert!(since.elapsed() < Duration::from_secs(60), "a slot is held after a minute");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until("both slots are free", async || (cluster.tenant.running().await == 0).then_some(())).await;
+    assert!(since.elapsed() < Duration::from_secs(60), "a slot is held after a minute");
     assert_eq!(cluster.tenant.status(&terminated).await, "CANCELED");
     assert_eq!(cluster.tenant.status(&deleted).await, "FAILED");
 }
@@ -115,22 +113,22 @@ async fn runs_that_go_on_cost_a_question_for_all_of_them_and_few_of_their_own() 
 }
 
 #[tokio::test]
-async fn a_queue_that_nobody_polls_is_told_by_every_process_that_is_asked() {
+async fn every_process_reports_a_task_queue_that_nobody_polls() {
     let cluster = Cluster::new(&[]).await;
     let api = cluster.api_only().await;
     let id = cluster.tenant.start(&cluster.tenant.light().await).await;
-    let told = format!("no worker polls task queue {}", cluster.queue());
-    until_check(&api, "engine", |said| said.contains(&told)).await;
-    cluster.until_check("reconciler", |said| said.contains("picked up by no worker")).await;
+    let expected = format!("no worker polls task queue {}", cluster.queue());
+    until_check(&api, "engine", |said| said.contains(&expected)).await;
+    cluster.until_check("reconciler", |said| said.contains("no worker has picked up")).await;
     for tenant in [&cluster.tenant, &cluster.tenant.at(&api.base)] {
         let item = until("it is explained", async || {
             Some(tenant.queue(&id).await).filter(|item| item["waiting"]["reason"] == "no_worker")
         })
         .await;
-        assert!(text(&item["waiting"]["message"]).contains(&told), "{item}");
+        assert!(text(&item["waiting"]["message"]).contains(&expected), "{item}");
     }
     let metrics = cluster.server.anonymous().get("/metrics").await.text;
-    assert!(metrics.contains("engine_runs_stuck{why=\"idle\"} 1"), "{metrics}");
+    assert!(metrics.contains("forebay_engine_runs_stuck{reason=\"no_worker\"} 1"), "{metrics}");
     let _worker = cluster.worker().await;
     cluster.tenant.completed(&id).await;
     until_check(&api, "engine", |said| said == "elsewhere").await;
@@ -138,7 +136,7 @@ async fn a_queue_that_nobody_polls_is_told_by_every_process_that_is_asked() {
 }
 
 #[tokio::test]
-async fn tasks_that_keep_failing_are_told_by_every_process_that_is_asked() {
+async fn every_process_reports_tasks_that_keep_failing() {
     let (old, new) = ("0a".repeat(32), "0b".repeat(32));
     let cluster = Cluster::new(&[&format!("engine.temporal.encryption_key={old}")]).await;
     let api = cluster.api_only().await;
@@ -154,10 +152,10 @@ async fn tasks_that_keep_failing_are_told_by_every_process_that_is_asked() {
     }
     let shown = Cli::of(&api.base, api.root_key().expose()).ok(&["queue", &id]).await;
     assert!(shown.contains("workflow task failed"), "{shown}");
-    cluster.until_check("reconciler", |said| said.contains("do not go on")).await;
-    until_check(&api, "engine", |said| said.contains("do not go on")).await;
+    cluster.until_check("reconciler", |said| said.contains("make no progress")).await;
+    until_check(&api, "engine", |said| said.contains("make no progress")).await;
     let metrics = cluster.server.anonymous().get("/metrics").await.text;
-    assert!(metrics.contains("engine_runs_stuck{why=\"failing\"} 1"), "{metrics}");
+    assert!(metrics.contains("forebay_engine_runs_stuck{reason=\"worker_failing\"} 1"), "{metrics}");
     drop(lacks);
     let _has = cluster.worker_with(&[&format!("engine.temporal.encryption_key={new},{old}")]).await;
     cluster.tenant.completed(&id).await;
@@ -197,6 +195,6 @@ async fn a_temporal_that_is_killed_and_comes_back_costs_time_and_nothing_else() 
 
 async fn breaker(server: &Server) -> String {
     let metrics = server.anonymous().get("/metrics").await.text;
-    let state = metrics.lines().find_map(|line| line.strip_prefix("engine_breaker_state "));
+    let state = metrics.lines().find_map(|line| line.strip_prefix("forebay_engine_breaker_state "));
     state.unwrap_or("none").to_owned()
 }

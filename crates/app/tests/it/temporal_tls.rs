@@ -1,6 +1,7 @@
-//! A Temporal behind TLS that asks who is there: what it takes to be let in, and what is told if one is not.
+//! Tests connections to a Temporal that requires TLS, a client certificate or an API key, and the error if one of them
+//! is missing.
 //!
-//! Not here: which settings go together (`server::config`).
+//! Not here: which settings can be combined (`server::config`).
 
 use serde_json::json;
 
@@ -45,7 +46,7 @@ async fn with_authority_certificate_and_key_executions_run_and_no_secret_is_logg
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_why() {
+async fn a_refused_join_gets_the_reason() {
     let (gate, stranger) = (Gate::start(guarded()).await, Gate::start(guarded()).await);
     let key = |key: &str| vec![format!("engine.temporal.api_key={key}")];
     let other = vec![format!("engine.temporal.ca_file={}", stranger.file("ca.pem"))];
@@ -59,13 +60,13 @@ async fn who_is_not_let_in_is_told_why() {
     ];
     let (database, receiver) = (store::testing::Database::new().await, Receiver::start().await);
     let root = store::access::key::Secret::generate().expect("randomness");
-    for (what, settings, told) in table {
+    for (what, settings, expected) in table {
         let settings = [vec!["engine.kind=temporal".to_owned()], settings].concat();
         let settings = receiver.allowed(&as_text(&settings));
         let mut server = Server::spawn_as("api", &database.url, &root, &settings);
         server.ready().await;
         let said = until_check(&server, "engine", |said| said.starts_with("unavailable since")).await;
-        assert!(said.contains(told), "{what}: {said}");
+        assert!(said.contains(expected), "{what}: {said}");
         assert!(!said.contains(KEY), "{what}: {said}");
     }
     assert_eq!(gate.calls("StartWorkflowExecution") + stranger.calls("GetSystemInfo"), 0);
@@ -106,5 +107,5 @@ async fn secrets_are_masked_and_a_file_without_one_is_named() {
     let gate = Gate::start(Demands::default()).await;
     let empty = format!("engine.temporal.api_key_file={}", gate.keep("empty", "\n"));
     let text = shown(&["engine.kind=temporal", https, &empty], "serve").await;
-    assert!(text.contains("engine.temporal.api_key_file") && text.contains("without a secret"), "{text}");
+    assert!(text.contains("engine.temporal.api_key_file") && text.contains("contains no secret"), "{text}");
 }

@@ -1,10 +1,12 @@
-//! Children and loops with real processes: in one slot, through a kill, by API and by command.
+//! Children and loops with real processes: a tree uses one slot, survives the kill of a process, and is shown by the
+//! API and by the commands.
 
 use serde_json::{Value, json};
 
 use crate::support::cli::Cli;
+use crate::support::server::MORTAL;
 use crate::support::tenant::text;
-use crate::support::{Tenant, World, until};
+use crate::support::{Shared, Tenant, World, until};
 
 /// A child that calls, and a parent that runs one for each of so many items, two at a time.
 async fn fan_out(tenant: &Tenant, nodes: Value, items: usize) -> String {
@@ -23,7 +25,7 @@ async fn children(tenant: &Tenant, id: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_free_workspace_runs_a_parent_with_ten_children_and_shows_all_of_them() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let definition = fan_out(&tenant, json!({ "call": world.receiver.node("/count/child") }), 10).await;
     let id = tenant.start(&definition).await;
@@ -67,16 +69,16 @@ async fn a_free_workspace_runs_a_parent_with_ten_children_and_shows_all_of_them(
     let places: Vec<usize> = (1..=10).filter_map(|n| shown.find(&format!("each[{n}]:"))).collect();
     assert!(places.len() == 10 && places.is_sorted() && shown.lines().count() == 11, "by item: {shown}");
     let refused = cli.run(&["get", &text(&all[0]["executionId"]), "--items", "call"]).await;
-    assert!(refused.code != 0 && refused.stderr.contains("call is no loop"), "{}", refused.stderr);
+    assert!(refused.code != 0 && refused.stderr.contains("call is not a loop"), "{}", refused.stderr);
     let shown = cli.ok(&["get", &id, "--items", "each"]).await;
     assert!(shown.contains("each[7]") && shown.contains("WORKFLOW"), "{shown}");
     let shown = cli.ok(&["get", &text(&all[0]["executionId"])]).await;
-    assert!(shown.contains("made by") && shown.contains("node each[1]"), "{shown}");
+    assert!(shown.contains("started by") && shown.contains("node each[1]"), "{shown}");
 }
 
 #[tokio::test]
 async fn a_tree_whose_server_is_killed_goes_on_where_it_was() {
-    let mut world = World::new().await;
+    let mut world = World::with(&MORTAL).await;
     let tenant = world.tenant("FREE").await;
     let receiver = &world.receiver;
     let nodes = json!({ "a": receiver.node("/count/a"), "b": receiver.after("a", "/hold/b"), "c": receiver.after("b", "/count/c") });
@@ -84,7 +86,7 @@ async fn a_tree_whose_server_is_killed_goes_on_where_it_was() {
     let id = tenant.start(&definition).await;
     receiver.until_called("/hold/b", 2).await;
     world.server.process.sigkill();
-    let next = world.another(&[]).await;
+    let next = world.another(&MORTAL).await;
     let tenant = tenant.at(&next.base);
     world.receiver.until_called("/hold/b", 4).await;
     world.receiver.open();
@@ -102,7 +104,7 @@ async fn a_tree_whose_server_is_killed_goes_on_where_it_was() {
 
 #[tokio::test]
 async fn a_child_is_canceled_alone_and_ended_by_force_only_with_its_root() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let definition = fan_out(&tenant, json!({ "call": world.receiver.node("/hold/child") }), 1).await;
     let id = tenant.start(&definition).await;
@@ -119,7 +121,7 @@ async fn a_child_is_canceled_alone_and_ended_by_force_only_with_its_root() {
 
 #[tokio::test]
 async fn a_detached_start_is_dispatched_at_once() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     tenant.apply("own", json!({ "call": world.receiver.node("/count/own") })).await;
     let start = json!({ "start": { "kind": "WORKFLOW", "with": { "workflow": "own", "detached": true } } });
@@ -136,12 +138,12 @@ async fn a_detached_start_is_dispatched_at_once() {
 
 #[tokio::test]
 async fn a_parked_tree_is_woken_by_the_cancel_of_its_child() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let definition = fan_out(&tenant, json!({ "wait": { "kind": "DELAY", "with": { "for": "1h" } } }), 1).await;
     let id = tenant.start(&definition).await;
     let parked = format!("workflow_execution WHERE id = '{id}' AND status = 'RUNNING' AND owner IS NULL");
-    until("it is parked", async || (world.count(&parked).await == 1).then_some(())).await;
+    until("it is parked", async || (world.count(&tenant, &parked).await == 1).then_some(())).await;
     let child = text(&children(&tenant, &id).await[0]["executionId"]);
     tenant.api.post(&format!("workflow/executions/{child}/cancel"), json!({})).await.expect(202);
     assert_eq!(tenant.ended(&id).await["status"], "FAILED");
@@ -150,7 +152,7 @@ async fn a_parked_tree_is_woken_by_the_cancel_of_its_child() {
 
 #[tokio::test]
 async fn what_the_items_of_a_loop_say_is_in_the_logs_and_a_failure_once() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let log = json!({ "kind": "LOG", "with": { "message": "this is ${{ item }}" } });
     let fail = json!({ "kind": "HTTP_REQUEST", "with": { "url": world.receiver.url("/echo/404") } });

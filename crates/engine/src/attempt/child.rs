@@ -1,10 +1,11 @@
-//! Executions that nodes start: children, and starts of their own.
+//! Executions that nodes start: children, and detached executions.
 //!
 //! Invariants
-//! - Repeated, a start finds the first: one child for each attempt of a node, one start of its own for each node.
-//! - What was made before stands, whatever became of its definition.
+//! - A repeated start finds the execution that the first start created. A node has one child per attempt, but only one
+//!   detached execution over all its attempts. For a loop, this holds for each item.
+//! - A repeat finds that execution even if its definition was changed or deleted since the first start.
 //!
-//! Not here: the rows (`store::run::child`), running a child (the engines), what its end means
+//! Not here: the rows (`store::run::child`), running a child (the engines), which result the end of a child is
 //! (`kernel::kind::workflow`).
 
 use std::sync::Arc;
@@ -20,59 +21,63 @@ use kernel::run::failure::{Class, Failure};
 use kernel::signals::trace::TraceParent;
 use serde_json::Value;
 use store::queue::claim::Begun;
-use store::queue::enqueue::{Accepted, Judged, Start};
-use store::run::attempt::Hold;
-use store::run::child::{Named, NewChild, Place, Refusal, Spawned};
+use store::queue::enqueue::{CheckedStart, EnqueueOutcome, Start};
+use store::run::End;
+use store::run::attempt::Ownership;
+use store::run::child::{ChildRefusal, ChildState, NamedVersion, NewChild, ParentAttempt};
 use store::{Store, new_id};
 use uuid::Uuid;
 
 use super::Error;
-use crate::nodes::Done;
-use crate::versions::{self, Version, Versions};
+use crate::nodes::NodeOutput;
+use crate::versions::{self, LoadedVersion, VersionCache};
 
-/// An execution that is to be started for a node, or found.
+const BACKLOG_FULL: &str = "the workspace's backlog limit is reached; retry when executions have ended";
+
+/// An execution that a node must start, or that an earlier call for the same node has started.
 #[derive(Debug)]
-pub struct Starting {
-    place: Place,
+pub struct ChildStart {
+    parent: ParentAttempt,
     workspace: WorkspaceId,
     config: Config,
     timeout: Option<Duration>,
     trace: TraceParent,
-    /// Why the execution runs that starts it.
+    /// The `trigger` of the execution that the node belongs to.
     cause: Value,
 }
 
-impl Starting {
+impl ChildStart {
     pub fn new(
         config: Config,
         spec: &Node,
         begun: &Begun,
         (iteration, attempt): (i32, u32),
         trace: TraceParent,
-    ) -> Starting {
-        let place = Place { parent: begun.execution, node: spec.key.clone(), iteration, attempt };
+    ) -> ChildStart {
+        let parent = ParentAttempt { execution: begun.execution, node: spec.key.clone(), iteration, attempt };
         let timeout = spec.timeout_ms.map(Duration::from_millis);
-        Starting { place, workspace: begun.workspace, config, timeout, trace, cause: begun.trigger.clone() }
+        ChildStart { parent, workspace: begun.workspace, config, timeout, trace, cause: begun.trigger.clone() }
     }
 
-    /// Is it a start of its own, which nobody waits for?
+    /// True if the node does not wait for the execution to end.
     pub fn is_detached(&self) -> bool {
         self.config.detached
     }
 
-    /// Finds the child, and makes none.
-    pub async fn find(&self, store: &Store, hold: Hold) -> Result<Option<Spawned>, Error> {
-        Ok(store.find_child(hold, &self.place).await?)
+    /// Finds the child that an earlier call started. `Missing` if there is none; None if another process owns the run.
+    pub async fn find(&self, store: &Store, hold: Ownership) -> Result<Option<ChildState>, Error> {
+        Ok(store.find_child(hold, &self.parent).await?)
     }
 
-    /// Makes the child, or finds it. None if the run is another's by now. `begins`: it runs as soon as it is made.
+    /// Starts the child, or finds the one that was already started. None if another process owns the run. With
+    /// `begins`, the child runs immediately.
     pub async fn spawn(
         &self,
         store: &Store,
-        versions: &Versions,
-        hold: Hold,
+        versions: &VersionCache,
+        hold: Ownership,
         (engine, begins): (&'static str, bool),
-    ) -> Result<Option<Spawned>, Error> {
+    ) -> Result<Option<ChildState>, Error> {
         let new = self.named(store, versions).await.map(|(named, input)| NewChild {
             execution: ExecutionId(new_id()),
             definition: named.definition,
@@ -85,28 +90,29 @@ impl Starting {
             begins,
         });
         let spawned = match &new {
-            Ok(new) => store.spawn_child(hold, &self.place, new).await?,
-            Err(_) => store.find_child(hold, &self.place).await?,
+            Ok(new) => store.spawn_child(hold, &self.parent, new).await?,
+            Err(_) => store.find_child(hold, &self.parent).await?,
         };
         match (spawned, new) {
-            (Some(Spawned::Refused(refusal)), _) => Err(refused(refusal).into()),
-            (Some(Spawned::Missing), Err(error)) => Err(error),
-            (Some(Spawned::Missing), Ok(_)) => Err(self.unknown().into()),
+            (Some(ChildState::Refused(refusal)), _) => Err(refused(refusal).into()),
+            (Some(ChildState::Missing), Err(error)) => Err(error),
+            (Some(ChildState::Missing), Ok(_)) => Err(self.unknown().into()),
             (spawned, _) => Ok(spawned),
         }
     }
 
-    /// Starts an execution of its own, and waits for its acceptance alone. Answers also whether it may begin at once.
+    /// Starts a detached execution and waits only until the queue accepts it. Also returns whether the execution may
+    /// begin immediately.
     pub async fn detach(
         &self,
         store: &Store,
-        versions: &Versions,
+        versions: &VersionCache,
         max_generations: u32,
-    ) -> Result<(Done, bool), Error> {
+    ) -> Result<(NodeOutput, bool), Error> {
         let generation = generation::next(&self.cause, max_generations)?;
-        let Place { parent, node, iteration, .. } = &self.place;
+        let ParentAttempt { execution: parent, node, iteration, .. } = &self.parent;
         let key = format!("node/{parent}/{node}/{iteration}");
-        let done = |execution| Done::plain(workflow::detached(execution));
+        let done = |execution| NodeOutput::new(workflow::detached(execution));
         let (named, input) = match self.named(store, versions).await {
             Err(Error::Failed(failure)) => {
                 let none = (Uuid::max(), Uuid::nil());
@@ -123,40 +129,41 @@ impl Starting {
             priority: Priority::USUAL,
             run_at: None,
             concurrency_key: None,
-            // One start a node: its content is the node's own business.
+            // A repeated start may have another input and must still find the first execution. So the key is given in
+            // place of the content hash, and the content is not compared.
             idempotency: Some((key.clone(), key.into_bytes())),
             trigger: self.trigger(generation),
             trace: Some(self.trace),
             version: Some(named.version),
             rerun_of: None,
         };
-        let judged = [Judged { start: &start, published: None }];
-        let accepted = store.enqueue_judged(&judged, None, "engine").await?;
+        let judged = [CheckedStart { start: &start, published: None, actor: "engine" }];
+        let accepted = store.enqueue_checked(&judged, None).await?;
         match accepted.first() {
-            Some(Accepted::New { execution, ready }) => Ok((done(*execution), *ready)),
-            Some(Accepted::Existing { execution }) => Ok((done(*execution), false)),
-            // Worth another try: others' work makes room.
-            Some(Accepted::Full) => Err(Failure::new(Class::ExecutionError, "the workspace's backlog is full").into()),
+            Some(EnqueueOutcome::New { execution, ready }) => Ok((done(*execution), *ready)),
+            Some(EnqueueOutcome::Existing { execution }) => Ok((done(*execution), false)),
+            // A retry may succeed when other executions have ended.
+            Some(EnqueueOutcome::BacklogFull) => Err(Failure::new(Class::ExecutionError, BACKLOG_FULL).into()),
             _ => Err(self.unknown().into()),
         }
     }
 
-    /// Whose backlog it is in.
+    /// The workspace of the execution.
     pub fn workspace(&self) -> WorkspaceId {
         self.workspace
     }
 
-    /// Which version the node means, and what it is to start with.
-    async fn named(&self, store: &Store, versions: &Versions) -> Result<(Named, Option<Value>), Error> {
+    /// The version to start, and the input for it.
+    async fn named(&self, store: &Store, versions: &VersionCache) -> Result<(NamedVersion, Option<Value>), Error> {
         let config = &self.config;
         let named = store.named_version(self.workspace, &config.workflow, config.version).await?;
         let named = named.ok_or_else(|| self.unknown())?;
-        let version = readable(store, versions, named.version).await?;
+        let version = load_version(store, versions, named.version).await?;
         let definition = &version.definition;
         let inputs = Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true));
         let input = inputs.apply(config.input.clone()).map_err(|problems| {
             let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            let message = format!("{:?} does not take this input: {}", config.workflow, all.join("; "));
+            let message = format!("workflow {:?} does not accept this input: {}", config.workflow, all.join("; "));
             Failure::new(Class::ValidationError, message)
         })?;
         Ok((named, input))
@@ -164,20 +171,32 @@ impl Starting {
 
     /// The `trigger` of the new execution: which node started it.
     fn trigger(&self, generation: u32) -> Value {
-        let Place { parent, node, iteration, .. } = &self.place;
+        let ParentAttempt { execution: parent, node, iteration, .. } = &self.parent;
         workflow::trigger(*parent, node, *iteration, generation)
     }
 
     fn unknown(&self) -> Failure {
         let Config { workflow, version, .. } = &self.config;
-        let version = version.map(|version| format!(" version {version} of")).unwrap_or_default();
-        let message = format!("there is no{version} published workflow {workflow:?} in this workspace");
+        let message = match version {
+            Some(version) => format!("the workflow {workflow:?} has no version {version} in this workspace"),
+            None => format!("the workflow {workflow:?} is not published in this workspace: publish it first"),
+        };
         Failure::new(Class::ValidationError, message)
     }
 }
 
-/// A version, or why no execution of it can be run.
-pub async fn readable(store: &Store, versions: &Versions, id: VersionId) -> Result<Arc<Version>, Error> {
+/// The result of a node whose child ended. None if the child ended because its parent is being stopped (`stopped`):
+/// then the node did not fail. `unknown`: a node of the child ended as UNKNOWN.
+pub fn ended(stopped: bool, child: ExecutionId, end: End, unknown: bool) -> Option<Result<NodeOutput, Failure>> {
+    let End { outcome, output, error } = end;
+    if workflow::was_stopped(stopped, outcome, unknown) {
+        return None;
+    }
+    Some(workflow::ended(child, outcome, output, error, unknown).map(NodeOutput::new))
+}
+
+/// Loads a version, or returns why its executions cannot run.
+pub async fn load_version(store: &Store, versions: &VersionCache, id: VersionId) -> Result<Arc<LoadedVersion>, Error> {
     versions.get(store, id).await.map_err(|error| match error {
         versions::Error::Store(error) if !error.is_answer() => Error::Unavailable(error),
         versions::Error::Missing(_) => Failure::new(Class::DefinitionGone, error.to_string()).into(),
@@ -185,10 +204,16 @@ pub async fn readable(store: &Store, versions: &Versions, id: VersionId) -> Resu
     })
 }
 
-fn refused(refusal: Refusal) -> Failure {
+fn refused(refusal: ChildRefusal) -> Failure {
     let message = match refusal {
-        Refusal::TooDeep => format!("a child would be at depth {}; at most {MAX_DEPTH} are allowed", MAX_DEPTH + 1),
-        Refusal::TooMany => format!("its root has {MAX_DESCENDANTS} descendants, the most there may be"),
+        ChildRefusal::TooDeep => format!(
+            "the child would be at depth {}; the limit is {MAX_DEPTH}: nest fewer workflows in one another",
+            MAX_DEPTH + 1
+        ),
+        ChildRefusal::TooMany => format!(
+            "the tree of this execution has {MAX_DESCENDANTS} executions, which is the limit; \
+             split the tree with detached starts"
+        ),
     };
     Failure::new(Class::ValidationError, message)
 }

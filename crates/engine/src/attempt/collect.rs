@@ -1,7 +1,7 @@
-//! Loops as they are stored: the list, how the items stand, and what they came to.
+//! Reads stored loops: the configuration, the states of the items, and the combined output.
 //!
 //! Invariants
-//! - What items produced is put together where it is stored; of that only what is looked at comes here.
+//! - The store combines the items' outputs. Only the parts that later nodes read are loaded.
 //!
 //! Not here: which item is next (`kernel::orchestration`), what a loop's configuration means
 //! (`kernel::kind::for_each`).
@@ -10,28 +10,28 @@ use kernel::definition::Kind;
 use kernel::ids::{ExecutionId, NodeKey};
 use kernel::kind::for_each::{self, OnItemError};
 use kernel::kind::{self, Config};
-use kernel::run::each::{self, Index};
 use kernel::run::failure::{Class, Failure};
+use kernel::run::item_loop::{self, Index};
 use serde_json::Value;
 use store::Store;
-use store::run::attempt::Hold;
-use store::run::iteration::{Gathered, Iteration, Looks};
+use store::run::attempt::Ownership;
+use store::run::iteration::{CollectedOutput, Iteration, OutputUse};
 
 use super::Error;
-use crate::nodes::Done;
+use crate::nodes::{self, NodeOutput};
 
 /// How many rows are read at once.
 const PAGE: i64 = 1_000;
 
-/// A loop's stored input.
+/// Reads a loop's configuration from the loop's stored input.
 pub fn config(input: Value) -> Result<for_each::Config, Failure> {
-    match kind::prepare(Kind::ForEach, input)? {
+    match kind::prepare(Kind::ForEach, &input)? {
         Config::ForEach(config) => Ok(config),
-        _ => Err(Failure::new(Class::ExecutionError, "another kind's configuration")),
+        _ => Err(nodes::of_another_kind()),
     }
 }
 
-/// The items that were begun, in order.
+/// Reads all items of the loop that have begun, in order.
 pub async fn items(store: &Store, execution: ExecutionId, key: &NodeKey) -> Result<Vec<Iteration>, Error> {
     let mut items: Vec<Iteration> = Vec::new();
     loop {
@@ -44,24 +44,25 @@ pub async fn items(store: &Store, execution: ExecutionId, key: &NodeKey) -> Resu
     }
 }
 
-/// What a loop that is over came to: what its items produced, or why this one failed it. None if the run is another's
-/// by now.
+/// The output of a loop that has ended, or the failure of the item that made the loop fail. None if another process
+/// owns the run.
 pub async fn collect(
     store: &Store,
-    (hold, execution): (Hold, ExecutionId),
+    (hold, execution): (Ownership, ExecutionId),
     key: &NodeKey,
     failed: Option<Index>,
-    (mode, looks): (OnItemError, Looks),
-) -> Result<Option<Done>, Error> {
+    (mode, looks): (OnItemError, OutputUse),
+) -> Result<Option<NodeOutput>, Error> {
     if let Some(index) = failed {
-        let rows = store.produced(execution, key, each::iteration(index) - 1, 1).await?;
+        let rows = store.iteration_results(execution, key, item_loop::iteration(index) - 1, 1).await?;
         let failure = rows.into_iter().next().and_then(|row| row.error);
-        let failure = failure.unwrap_or_else(|| Failure::new(Class::ExecutionError, "it failed"));
+        let failure =
+            failure.unwrap_or_else(|| Failure::new(Class::ExecutionError, "the item failed; no reason was stored"));
         return Err(Failure { message: format!("item {index}: {}", failure.message), ..failure }.into());
     }
-    match store.gather(hold, execution, key, mode, looks).await? {
+    match store.collect_iterations(hold, execution, key, mode, looks).await? {
         None => Ok(None),
-        Some(Gathered::Stored(output)) => Ok(Some(Done::gathered(output.unwrap_or_default()))),
-        Some(Gathered::TooLarge) => Err(for_each::too_large().into()),
+        Some(CollectedOutput::Stored(output)) => Ok(Some(NodeOutput::already_stored(output.unwrap_or_default()))),
+        Some(CollectedOutput::TooLarge) => Err(for_each::too_large().into()),
     }
 }

@@ -1,9 +1,9 @@
-//! Waits for somebody outside: what is asked for a node, and what an answer makes of it.
+//! Waits and tasks: the row that is stored for a node that waits, and the result that an answer gives the node.
 //!
 //! Invariants
-//! - Whether it was answered or its time is up is the store's to say, never a clock's of ours.
+//! - Only the store decides whether a wait was answered or has expired, never this process's clock.
 //!
-//! Not here: keeping waits and answers (`store::wait`), what an answer means (`kernel::kind`).
+//! Not here: storing waits and answers (`store::wait`), what an answer means (`kernel::kind`).
 
 use std::time::Duration;
 
@@ -12,60 +12,63 @@ use kernel::kind::{task, wait_for_event};
 use kernel::run::failure::{Class, Failure};
 use serde_json::Value;
 use store::queue::claim::Begun;
-use store::wait::{Ask, Place, Standing, What};
+use store::wait::{NewWait, WaitKey, WaitKind, WaitState};
 
-use crate::nodes::{Done, Work};
+use crate::nodes::{NodeOutput, Work};
 
-/// What a node waits for, until it is answered.
+/// The kind of a node's wait, with what is needed to read its answer.
 #[derive(Clone, Debug)]
-pub enum Awaited {
+pub enum WaitConfig {
     Answer(wait_for_event::Config),
     Task,
 }
 
-impl Awaited {
-    /// What a wait that is over makes of its node; none if it is open.
-    pub fn result(self, standing: Standing) -> Option<Result<Done, Failure>> {
-        let result = match (self, standing) {
-            (_, Standing::Open { .. }) => return None,
-            (Awaited::Answer(config), Standing::Answered(answer)) => {
+impl WaitConfig {
+    /// The result of a wait for its node. None while the wait is open.
+    pub fn result(self, state: WaitState) -> Option<Result<NodeOutput, Failure>> {
+        let result = match (self, state) {
+            (_, WaitState::Open { .. }) => return None,
+            (WaitConfig::Answer(config), WaitState::Answered(answer)) => {
                 answer.result.map(|data| config.answered(data, &answer.by, answer.at))
             }
-            (Awaited::Answer(config), Standing::Expired) => config.expired(),
-            (Awaited::Task, Standing::Answered(answer)) => answer.result,
-            (Awaited::Task, Standing::Expired) => Err(task::expired()),
+            (WaitConfig::Answer(config), WaitState::Expired) => config.expired(),
+            (WaitConfig::Task, WaitState::Answered(answer)) => answer.result,
+            (WaitConfig::Task, WaitState::Expired) => Err(task::expired()),
         };
-        Some(result.map(Done::plain))
+        Some(result.map(NodeOutput::new))
     }
 
-    /// The same for a wait that is known to be over.
-    pub fn over(self, standing: Standing) -> Result<Done, Failure> {
-        let open = || Err(Failure::new(Class::ExecutionError, "an open wait was taken for answered"));
-        self.result(standing).unwrap_or_else(open)
+    /// The result of a wait that is known to be over.
+    pub fn over(self, state: WaitState) -> Result<NodeOutput, Failure> {
+        self.result(state)
+            .unwrap_or_else(|| Err(Failure::bug("the answer of a wait was read while the wait is still open")))
     }
 }
 
-/// What is stored for a node that waits, and what it waits for.
+/// The row to store for a node that waits, and the kind of its wait.
 pub fn wait(
     work: Work,
     spec: &Node,
     input: &Value,
     begun: &Begun,
     (iteration, attempt): (i32, u32),
-) -> Result<(Ask, Awaited), Failure> {
-    let (what, input, awaited) = match work {
+) -> Result<(NewWait, WaitConfig), Failure> {
+    let (kind, input, awaited) = match work {
         Work::Wait(config) => {
-            let what = What::Wait { event: config.event.clone(), matches: config.matches.clone() };
-            (what, input.clone(), Awaited::Answer(config))
+            let kind = WaitKind::Wait { event: config.event.clone(), matches: config.matches.clone() };
+            (kind, input.clone(), WaitConfig::Answer(config))
         }
         Work::Task(config) if config.activity.is_some() => {
-            let message = "an activity is served by Temporal workers: this engine has none, name a queue";
+            let message =
+                "the task names a Temporal activity, which the embedded engine cannot run; name a queue instead";
             return Err(Failure::new(Class::ValidationError, message));
         }
-        Work::Task(config) => (What::Task { queue: config.queue, lease: config.lease }, config.input, Awaited::Task),
-        _ => return Err(Failure::new(Class::ExecutionError, "this kind of node waits for nobody")),
+        Work::Task(config) => {
+            (WaitKind::Task { queue: config.queue, lease: config.lease }, config.input, WaitConfig::Task)
+        }
+        _ => return Err(Failure::bug("this node kind has no wait")),
     };
-    let place = Place { execution: begun.execution, node: spec.key.clone(), iteration };
+    let key = WaitKey { execution: begun.execution, node: spec.key.clone(), iteration };
     let expires_in = spec.timeout_ms.map(Duration::from_millis);
-    Ok((Ask { place, workspace: begun.workspace, attempt, what, input, expires_in }, awaited))
+    Ok((NewWait { key, workspace: begun.workspace, attempt, kind, input, expires_in }, awaited))
 }

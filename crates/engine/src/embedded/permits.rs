@@ -1,11 +1,11 @@
-//! Who may call out next, within one process: node permits, handed out round-robin by workspace.
+//! Decides which node may make the next call, within one process: permits, handed out round-robin by workspace.
 //!
 //! Invariants
-//! - At most `size` permits are out at once.
-//! - A workspace with a thousand waiting nodes gets its next permit after every other waiting
-//!   workspace got one: fairness does not end at admission.
-//! - No workspace holds more than its share, however long its calls take: the rest is the others'.
-//! - A waiter that goes away gives its turn up; a permit that is dropped goes to the next.
+//! - At most `size` permits are in use at a time.
+//! - A workspace with a thousand waiting nodes gets its next permit only after every other waiting workspace got one.
+//!   So workspaces share calls as fairly as admission shares slots.
+//! - No workspace holds more than its share of the permits, however long its calls take.
+//! - A waiter whose future is dropped loses its turn. A permit that is dropped goes to the next waiter.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,15 +23,15 @@ pub(crate) struct Permits {
 #[derive(Debug)]
 struct State {
     free: usize,
-    /// The most that one workspace may hold.
+    /// The maximum number of permits that one workspace may hold.
     share: usize,
     held: BTreeMap<WorkspaceId, usize>,
-    /// Workspaces with waiters, in turn.
-    turn: VecDeque<WorkspaceId>,
+    /// Workspaces with waiters, in order of their turns.
+    round_robin: VecDeque<WorkspaceId>,
     waiting: BTreeMap<WorkspaceId, VecDeque<oneshot::Sender<Permit>>>,
 }
 
-/// The right to call out; given back when dropped.
+/// The right to make a call. Dropping it returns the permit.
 #[derive(Debug)]
 pub(crate) struct Permit {
     state: Option<Arc<Mutex<State>>>,
@@ -39,26 +39,27 @@ pub(crate) struct Permit {
 }
 
 impl Permits {
-    /// `size` permits in all, of which one workspace may hold a quarter.
+    /// `size` permits in total, of which one workspace may hold a quarter.
     pub(crate) fn new(size: usize) -> Permits {
         let share = (size / 4).max(1);
-        let state = State { free: size, share, held: BTreeMap::new(), turn: VecDeque::new(), waiting: BTreeMap::new() };
+        let state =
+            State { free: size, share, held: BTreeMap::new(), round_robin: VecDeque::new(), waiting: BTreeMap::new() };
         Permits { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// A permit, if this workspace may have one now.
+    /// Returns a permit if this workspace may have one now.
     pub(super) fn try_acquire(&self, workspace: WorkspaceId) -> Option<Permit> {
         let mut state = self.state.lock();
         state.take(workspace).then(|| Permit { state: Some(Arc::clone(&self.state)), workspace })
     }
 
-    /// How many of a workspace wait.
+    /// How many callers of this workspace wait for a permit.
     pub(crate) fn waiting(&self, workspace: WorkspaceId) -> usize {
         let state = self.state.lock();
         state.waiting.get(&workspace).map_or(0, VecDeque::len)
     }
 
-    /// Waits for this workspace's turn.
+    /// Waits until this workspace gets a permit.
     pub(crate) async fn acquire(&self, workspace: WorkspaceId) -> Permit {
         let turn = {
             let mut state = self.state.lock();
@@ -69,13 +70,13 @@ impl Permits {
             let waiters = state.waiting.entry(workspace).or_default();
             waiters.push_back(send);
             if waiters.len() == 1 {
-                state.turn.push_back(workspace);
+                state.round_robin.push_back(workspace);
             }
             receive
         };
         match turn.await {
             Ok(permit) => permit,
-            // The permits are gone with their process's engine; nothing waits behind this one.
+            // The engine was dropped with all its permits, so nobody else needs one.
             Err(_) => Permit { state: None, workspace },
         }
     }
@@ -93,8 +94,8 @@ impl Drop for Permit {
             };
             let Some((workspace, waiter)) = next else { return };
             let permit = Permit { state: Some(Arc::clone(&shared)), workspace };
-            // A waiter that went away hands the permit straight back; it is taken from it here, so
-            // that its own drop does nothing.
+            // If the waiter is gone, `send` returns the permit. Its `state` is removed, so that its own drop does
+            // nothing: this loop returns the permit instead.
             match waiter.send(permit) {
                 Ok(()) => return,
                 Err(mut returned) => {
@@ -111,7 +112,7 @@ impl State {
         self.held.get(&workspace).is_none_or(|held| *held < self.share)
     }
 
-    /// Counts a permit as this workspace's, if one is free and its share is not used up.
+    /// Counts a permit for this workspace, if one is free and its share is not used up.
     fn take(&mut self, workspace: WorkspaceId) -> bool {
         let may = self.free > 0 && self.has_share(workspace);
         if may {
@@ -131,16 +132,16 @@ impl State {
         }
     }
 
-    /// The next waiter whose workspace has not had its share, with the permit counted as its.
+    /// Removes and returns the next waiter whose workspace is below its share, and counts a permit for that workspace.
     fn next(&mut self) -> Option<(WorkspaceId, oneshot::Sender<Permit>)> {
-        let at = (0..self.turn.len()).find(|at| self.has_share(self.turn[*at]))?;
-        let workspace = self.turn.remove(at)?;
+        let at = (0..self.round_robin.len()).find(|at| self.has_share(self.round_robin[*at]))?;
+        let workspace = self.round_robin.remove(at)?;
         let waiters = self.waiting.get_mut(&workspace)?;
         let waiter = waiters.pop_front();
         if waiters.is_empty() {
             self.waiting.remove(&workspace);
         } else {
-            self.turn.push_back(workspace);
+            self.round_robin.push_back(workspace);
         }
         let waiter = waiter?;
         self.free -= 1;
@@ -225,7 +226,7 @@ mod tests {
         assert!(!third.is_finished(), "a quarter of eight is two");
         let other = permits.acquire(workspace(2)).await;
         drop((second, other));
-        let third = third.await.expect("its turn came");
+        let third = third.await.expect("the task ended");
         drop((first, third));
     }
 }

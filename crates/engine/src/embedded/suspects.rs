@@ -1,12 +1,12 @@
-//! Runs that their processes keep dying of: each waits for its turn to run alone.
+//! Runs whose owners keep dying. Each waits for this process's solo permit, so that only one such run is active here.
 //!
 //! Invariants
-//! - One has the turn at a time, until it leaves this process.
-//! - That its turn came is stored before anything of it is performed: a death after that is its own, one
-//!   before is not (`kernel::run::crash`).
-//! - While it waits it can still be canceled, let go, or run out of time.
+//! - Only one such run holds the solo permit at a time. It keeps the permit until it leaves this process.
+//! - `mark_alone` stores that a run got the permit before any node of the run is performed. If the process dies after
+//!   that, the death counts against the run. A death while the run waits does not (`kernel::run::crash`).
+//! - A run that waits for the permit can still be canceled, be released, or pass its deadline.
 //!
-//! Not here: who is a suspect (`server::run::resume`).
+//! Not here: which runs need the permit (`server::run::resume`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,31 +15,32 @@ use kernel::ids::ProcessId;
 use store::queue::claim::Begun;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::run::Message;
-use super::{LONGEST_SLEEP, Left, Shared};
-use crate::insist::insist;
+use super::run::RunMessage;
+use super::{LONGEST_SLEEP, RunExit, Shared};
+use crate::backoff::retry_until_stored;
 
 impl Shared {
-    /// Waits for a suspect's turn. None: it is to end, which needs none.
-    pub(super) async fn turn(
+    /// Waits for the solo permit. None if the run was canceled or passed its deadline, because ending it needs no
+    /// permit.
+    pub(super) async fn acquire_solo_permit(
         &self,
         process: ProcessId,
         begun: &mut Begun,
         canceling: &mut bool,
-        inbox: &mut mpsc::UnboundedReceiver<Message>,
-    ) -> Result<Option<OwnedSemaphorePermit>, Left> {
+        inbox: &mut mpsc::UnboundedReceiver<RunMessage>,
+    ) -> Result<Option<OwnedSemaphorePermit>, RunExit> {
         let over = tokio::time::Instant::now() + begun.deadline_in.min(LONGEST_SLEEP);
-        let turn = loop {
+        let permit = loop {
             tokio::select! {
-                turn = Arc::clone(&self.suspects).acquire_owned() => break turn.ok(),
+                permit = Arc::clone(&self.suspects).acquire_owned() => break permit.ok(),
                 message = inbox.recv() => match message {
-                    Some(Message::Drain) => return Err(Left::Released),
-                    Some(Message::Cancel) | None => {
+                    Some(RunMessage::Drain) => return Err(RunExit::Released),
+                    Some(RunMessage::Cancel) | None => {
                         *canceling = true;
                         break None;
                     }
-                    // It asks anew how everything stands when it begins.
-                    Some(Message::Look) => {}
+                    // The run reads its full state when it begins, so this hint is not needed.
+                    Some(RunMessage::CheckWaits) => {}
                 },
                 () = tokio::time::sleep_until(over) => {
                     begun.deadline_in = Duration::ZERO;
@@ -47,10 +48,10 @@ impl Shared {
                 }
             }
         };
-        let note = || self.store.note_alone(process, begun.execution, begun.epoch);
-        match turn.is_none() || insist(note).await.unwrap_or_default() {
-            true => Ok(turn),
-            false => Err(Left::Lost),
+        let note = || self.store.mark_alone(process, begun.execution, begun.epoch);
+        match permit.is_none() || retry_until_stored(note).await.unwrap_or_default() {
+            true => Ok(permit),
+            false => Err(RunExit::Lost),
         }
     }
 }

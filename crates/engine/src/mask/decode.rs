@@ -1,102 +1,103 @@
-//! What a text says once its escapes and encodings are undone, for those who look for something in it.
+//! Undoes the escapes and encodings of a text, so that it can be searched.
 //!
 //! Invariants
-//! - Undoing is one pass over the text, and each result is no longer than the text.
-//! - A run is decoded from each of the places where a group may begin, because it may stand behind other letters.
+//! - Decoding is one pass over the text. No result is longer than the text.
+//! - A run of digits is decoded from each possible start of a group, because other characters may precede the encoded
+//!   text.
 //!
-//! Not here: what is looked for (`mask`).
+//! Not here: the texts to search for (`mask`).
 
 use std::ops::Range;
 
 use zeroize::Zeroizing;
 
-/// How many encodings within each other are undone.
+/// How many nested encodings are undone.
 pub(super) const DEPTH: usize = 2;
-/// Shorter runs hold no secret that would be looked for: eight bytes are eleven digits of base64.
+/// Shorter runs cannot contain a secret that is searched for: eight bytes are eleven digits of base64.
 const SHORTEST_RUN: usize = 11;
 /// The longest escape: `&#x00010ffff;`.
 const LONGEST_ESCAPE: usize = 14;
 
-/// A text without its escapes, and where each byte of it came from.
-pub(super) struct Plain {
+/// An unescaped text, and the original position of each of its bytes.
+pub(super) struct UnescapedText {
     pub(super) bytes: Zeroizing<Vec<u8>>,
-    /// For each byte: where its character begins in the text.
+    /// For each byte: where its character starts in the original text.
     starts: Vec<usize>,
-    /// Where the text ends.
+    /// Where the original text ends.
     end: usize,
 }
 
-impl Plain {
-    /// The part of the text that these bytes came from.
+impl UnescapedText {
+    /// The part of the original text that these bytes came from.
     pub(super) fn source(&self, range: Range<usize>) -> Range<usize> {
         let at = |index: usize| self.starts.get(index).copied().unwrap_or(self.end);
         at(range.start)..at(range.end)
     }
 }
 
-/// The same text with escapes of JSON, of URLs and of HTML undone; none if it has none.
-pub(super) fn unescaped(text: &[u8]) -> Option<Plain> {
+/// Undoes the escapes of JSON, URLs and HTML. None if the text has no escapes.
+pub(super) fn unescaped(text: &[u8]) -> Option<UnescapedText> {
     if !memchr::memchr3_iter(b'\\', b'%', b'&', text).any(|at| escape(&text[at..]).is_some()) {
         return None;
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(text.len()));
     let (mut starts, mut at) = (Vec::with_capacity(text.len()), 0);
     while at < text.len() {
-        let (length, undone) = escape(&text[at..]).unwrap_or((1, Undone::Byte(text[at])));
+        let (length, undone) = escape(&text[at..]).unwrap_or((1, Unescaped::Byte(text[at])));
         match undone {
-            Undone::Char(c) => {
+            Unescaped::Char(c) => {
                 let mut buffer = [0; 4];
                 for byte in c.encode_utf8(&mut buffer).bytes() {
                     bytes.push(byte);
                     starts.push(at);
                 }
             }
-            Undone::Byte(byte) => {
+            Unescaped::Byte(byte) => {
                 bytes.push(byte);
                 starts.push(at);
             }
         }
         at += length;
     }
-    Some(Plain { bytes, starts, end: text.len() })
+    Some(UnescapedText { bytes, starts, end: text.len() })
 }
 
 /// What an escape stands for.
-enum Undone {
+enum Unescaped {
     Char(char),
     Byte(u8),
 }
 
-/// The escape that a text begins with: how long it is, and what it stands for.
-fn escape(text: &[u8]) -> Option<(usize, Undone)> {
+/// The escape at the start of a text: its length and what it stands for.
+fn escape(text: &[u8]) -> Option<(usize, Unescaped)> {
     match text {
         [b'\\', b'u' | b'U', rest @ ..] => {
             let high = hexadecimal(rest.get(..4)?)?;
             if let Some(c) = char::from_u32(high) {
-                return Some((6, Undone::Char(c)));
+                return Some((6, Unescaped::Char(c)));
             }
             let [b'\\', b'u' | b'U', low @ ..] = rest.get(4..)? else { return None };
             let low = hexadecimal(low.get(..4)?)?;
             let units = [u16::try_from(high).ok()?, u16::try_from(low).ok()?];
             let c = char::decode_utf16(units).next()?.ok()?;
-            Some((12, Undone::Char(c)))
+            Some((12, Unescaped::Char(c)))
         }
         [b'\\', b'x' | b'X', rest @ ..] | [b'%', rest @ ..] => {
             let length = text.len() - rest.len() + 2;
             let byte = u8::try_from(hexadecimal(rest.get(..2)?)?).ok()?;
-            Some((length, Undone::Byte(byte)))
+            Some((length, Unescaped::Byte(byte)))
         }
-        [b'\\', b'/', ..] => Some((2, Undone::Char('/'))),
-        [b'\\', b'"', ..] => Some((2, Undone::Char('"'))),
+        [b'\\', b'/', ..] => Some((2, Unescaped::Char('/'))),
+        [b'\\', b'"', ..] => Some((2, Unescaped::Char('"'))),
         [b'&', rest @ ..] => {
             let end = rest.iter().take(LONGEST_ESCAPE).position(|byte| *byte == b';')?;
-            entity(&rest[..end]).map(|c| (end + 2, Undone::Char(c)))
+            entity(&rest[..end]).map(|c| (end + 2, Unescaped::Char(c)))
         }
         _ => None,
     }
 }
 
-/// What stands between `&` and `;`.
+/// The character of an HTML entity; `name` is the part between `&` and `;`.
 fn entity(name: &[u8]) -> Option<char> {
     match name {
         [b'#', b'x' | b'X', digits @ ..] => char::from_u32(hexadecimal(digits)?),
@@ -121,17 +122,17 @@ fn hexadecimal(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0u32, |sum, digit| Some(sum << 4 | char::from(*digit).to_digit(16)?))
 }
 
-/// Digits of base64, base32 or hexadecimal that follow each other, line breaks aside.
-pub(super) struct Run {
-    /// Where it is in the text.
+/// Consecutive digits of base64, base32 or hexadecimal. Line breaks between them are ignored.
+pub(super) struct EncodedRun {
+    /// Its position in the text.
     pub(super) range: Range<usize>,
     pub(super) symbols: Zeroizing<Vec<u8>>,
-    /// It goes over several lines.
+    /// True if it spans several lines.
     pub(super) broken: bool,
 }
 
-/// The runs of a text that are long enough to hold something.
-pub(super) fn runs(text: &[u8]) -> impl Iterator<Item = Run> {
+/// All runs of a text that are long enough to contain a secret.
+pub(super) fn runs(text: &[u8]) -> impl Iterator<Item = EncodedRun> {
     let mut at = 0;
     std::iter::from_fn(move || {
         while at < text.len() {
@@ -139,14 +140,14 @@ pub(super) fn runs(text: &[u8]) -> impl Iterator<Item = Run> {
             let (end, symbols, broken) = run(text, start);
             at = end.max(start + 1);
             if symbols.len() >= SHORTEST_RUN {
-                return Some(Run { range: start..end, symbols, broken });
+                return Some(EncodedRun { range: start..end, symbols, broken });
             }
         }
         None
     })
 }
 
-/// The run that begins here: where it ends, what it says, and whether it goes over several lines.
+/// The run that starts here: its end, its digits, and whether it spans several lines.
 fn run(text: &[u8], start: usize) -> (usize, Zeroizing<Vec<u8>>, bool) {
     let mut symbols = Zeroizing::new(Vec::new());
     let (mut at, mut end, mut broken) = (start, start, false);
@@ -169,7 +170,7 @@ fn run(text: &[u8], start: usize) -> (usize, Zeroizing<Vec<u8>>, bool) {
     (end, symbols, broken)
 }
 
-/// Where a line goes on that breaks here, its indentation aside; the same place if it does not.
+/// The position after a line break and the following indentation; the same position if there is no line break.
 fn behind_break(text: &[u8], at: usize) -> usize {
     let rest = &text[at..];
     let breaks: [&[u8]; 5] = [b"\r\n", b"\n", b"\r", b"\\r\\n", b"\\n"];
@@ -182,8 +183,8 @@ fn is_symbol(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=')
 }
 
-impl Run {
-    /// What it may decode to. `shifted`: also if a group begins later than the run.
+impl EncodedRun {
+    /// All decodings of the run. With `shifted`, also those in which a group starts later than the run.
     pub(super) fn decoded(&self, shifted: bool) -> impl Iterator<Item = Zeroizing<Vec<u8>>> + '_ {
         let shifts = move |most: usize| 0..if shifted { most } else { 1 };
         let base64 = shifts(4).filter_map(move |shift| Some(decode(self.symbols.get(shift..)?, 6, of_base64)));
@@ -195,7 +196,7 @@ impl Run {
     }
 }
 
-/// Whole bytes of digits that hold so many bits each. Padding ends a group; what follows begins another.
+/// Decodes digits of `bits` bits each into whole bytes. Padding ends a group; the next digit starts another.
 fn decode(symbols: &[u8], bits: u32, value: fn(u8) -> Option<u32>) -> Zeroizing<Vec<u8>> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(symbols.len()));
     let (mut held, mut count) = (0u32, 0);

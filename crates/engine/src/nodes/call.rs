@@ -1,13 +1,13 @@
-//! Work that leaves this process: what every kind that calls has in common.
+//! Calls: work of a node that leaves this process. This file has the parts that all node kinds with calls share.
 //!
-//!     Work::Call ──Caller──▶ Call ──prepare──▶ Prepared ──send──▶ result
+//!     Work::Call ──Caller──▶ Call ──prepare──▶ PreparedCall ──send──▶ result
 //!
 //! Invariants
-//! - Whatever is to be waited for comes before `Prepared`: a call that may be made at most once is recorded as begun
-//!   between the two.
-//! - A call, and what it prepared, may be dropped at any time; that stops its work.
+//! - A call waits for everything except the exchange itself in `prepare`, before there is a `PreparedCall`. The engine
+//!   records that an at-most-once call has begun between `prepare` and `send`.
+//! - A call, prepared or not, may be dropped at any time. Dropping it stops its work.
 //!
-//! Not here: the calls themselves (a file for each kind), permits and records (the engines).
+//! Not here: the calls themselves (a file for each kind), permits and the record that a call has begun (the engines).
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use kernel::signals::trace::TraceParent;
 use store::Store;
 use store::queue::claim::Begun;
 
-use super::Done;
-use crate::outbound::{Outbound, Sent};
-use crate::pulse::Pulse;
+use super::NodeOutput;
+use crate::liveness::Liveness;
+use crate::outbound::{Outbound, SentFlag};
 use crate::vault::{self, Vault};
 
-/// What a process calls with. Cheap to clone.
+/// The clients and the store that a process uses for calls. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Means {
+pub struct CallResources {
     pub store: Store,
     pub outbound: Outbound,
     pub vault: Vault,
-    pub pulse: Arc<Pulse>,
+    pub liveness: Arc<Liveness>,
 }
 
-/// The node, or the item of a loop, that a call is made for.
+/// The node, or the loop item, for which a call is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     pub spec: &'a Node,
@@ -44,28 +44,28 @@ pub struct Caller<'a> {
     pub trace: TraceParent,
 }
 
-/// A call to be made. It is the same at every attempt, whoever makes it.
+/// A call to be made. It is the same at every attempt, in any process.
 pub trait Call: fmt::Debug + Send + Sync {
-    /// Reads what takes long to read and is kept, so that no permit is held meanwhile.
-    fn warm_up<'a>(&'a self, _means: &'a Means) -> BoxFuture<'a, ()> {
+    /// Loads slow data into a cache, so that no permit is held during the load.
+    fn warm_up<'a>(&'a self, _resources: &'a CallResources) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Makes it ready to be sent, if nothing is to be waited for.
-    fn prepare_now(self: Box<Self>, means: &Means) -> Result<Prepared, Box<dyn Call>>;
+    /// Prepares the call for sending. Returns the call itself if the preparation would have to wait.
+    fn prepare_now(self: Box<Self>, resources: &CallResources) -> Result<PreparedCall, Box<dyn Call>>;
 
-    /// Makes it ready to be sent.
-    fn prepare<'a>(self: Box<Self>, means: &'a Means) -> BoxFuture<'a, Result<Prepared, Unprepared>>;
+    /// Prepares the call for sending.
+    fn prepare<'a>(self: Box<Self>, resources: &'a CallResources) -> BoxFuture<'a, Result<PreparedCall, PrepareError>>;
 }
 
-/// Makes a call once it is known for whom.
-pub struct Make(Box<Making>);
+/// Builds a call once its node is known.
+pub struct CallBuilder(Box<BuildCall>);
 
-type Making = dyn FnOnce(&Caller<'_>) -> Box<dyn Call> + Send;
+type BuildCall = dyn FnOnce(&Caller<'_>) -> Box<dyn Call> + Send;
 
-impl Make {
-    pub(super) fn new<C: Call + 'static>(make: impl FnOnce(&Caller<'_>) -> C + Send + 'static) -> Make {
-        Make(Box::new(move |caller| Box::new(make(caller))))
+impl CallBuilder {
+    pub(super) fn new<C: Call + 'static>(make: impl FnOnce(&Caller<'_>) -> C + Send + 'static) -> CallBuilder {
+        CallBuilder(Box::new(move |caller| Box::new(make(caller))))
     }
 
     pub fn call(self, caller: &Caller<'_>) -> Box<dyn Call> {
@@ -73,50 +73,54 @@ impl Make {
     }
 }
 
-impl fmt::Debug for Make {
+impl fmt::Debug for CallBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Make")
+        f.write_str("CallBuilder")
     }
 }
 
 /// Why a call was not prepared.
 #[derive(Debug)]
-pub enum Unprepared {
+pub enum PrepareError {
     Failed(Failure),
-    /// Its secrets cannot be opened now. That is no attempt: the same call may be prepared later.
-    NotNow(Box<dyn Call>, vault::Error),
+    /// The secrets of the call cannot be decrypted at the moment. This does not count as an attempt: the same call may
+    /// be prepared later.
+    SecretsUnavailable(Box<dyn Call>, vault::Error),
 }
 
-impl From<Failure> for Unprepared {
-    fn from(failure: Failure) -> Unprepared {
-        Unprepared::Failed(failure)
+impl From<Failure> for PrepareError {
+    fn from(failure: Failure) -> PrepareError {
+        PrepareError::Failed(failure)
     }
 }
 
-/// A call with all that it needs: nothing is waited for but the exchange itself.
-pub struct Prepared {
-    sent: Sent,
-    exchange: BoxFuture<'static, Result<Done, Failure>>,
+/// A call that is ready to be sent. Only the exchange itself may still wait.
+pub struct PreparedCall {
+    sent: SentFlag,
+    exchange: BoxFuture<'static, Result<NodeOutput, Failure>>,
 }
 
-impl Prepared {
-    pub(super) fn new(sent: Sent, exchange: impl Future<Output = Result<Done, Failure>> + Send + 'static) -> Prepared {
-        Prepared { sent, exchange: Box::pin(exchange) }
+impl PreparedCall {
+    pub(super) fn new(
+        sent: SentFlag,
+        exchange: impl Future<Output = Result<NodeOutput, Failure>> + Send + 'static,
+    ) -> PreparedCall {
+        PreparedCall { sent, exchange: Box::pin(exchange) }
     }
 
-    /// Is set when something of it may have left this process.
-    pub fn sent(&self) -> Sent {
+    /// A flag that is set when part of the request may have left this process.
+    pub fn sent(&self) -> SentFlag {
         self.sent.clone()
     }
 
-    /// Sends it, and takes the answer.
-    pub async fn send(self) -> Result<Done, Failure> {
+    /// Sends the request and reads the response.
+    pub async fn send(self) -> Result<NodeOutput, Failure> {
         self.exchange.await
     }
 }
 
-impl fmt::Debug for Prepared {
+impl fmt::Debug for PreparedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").field("sent", &self.sent).finish_non_exhaustive()
+        f.debug_struct("PreparedCall").field("sent", &self.sent).finish_non_exhaustive()
     }
 }

@@ -1,13 +1,13 @@
-//! EMIT_EVENT: one append to the domain events.
+//! EMIT_EVENT: appends one domain event.
 //!
 //! Invariants
-//! - The event's id follows from execution, node and iteration: performed again after any crash, it is there already.
-//!   Whoever knows these cannot tell the id: the database derives it with a secret of its own (`store::event`).
-//! - A database that is away costs time, never an attempt: the node's timeout does not count it. The execution's
+//! - The event's id is derived from execution, node and iteration, so a repeat after a crash finds the stored event.
+//!   Outsiders cannot predict the id: the database derives it with a secret of its own (`store::event`).
+//! - An unavailable database costs time, never an attempt. The node's timeout does not count that time; the execution's
 //!   deadline does.
 //!
-//! What happens if this process dies: before the append's commit, nothing has happened; after it, the next attempt
-//! finds the event and ends as this one would have.
+//! What happens if this process dies: before the append commits, nothing has happened. After the commit, the next
+//! attempt finds the event and returns the same output.
 
 use futures_util::future::BoxFuture;
 use kernel::definition;
@@ -21,17 +21,17 @@ use store::Error;
 use store::event::NewEvent;
 use store::queue::claim::Begun;
 
-use super::Done;
-use super::call::{Call, Caller, Means, Prepared, Unprepared};
-use crate::insist::insist;
-use crate::outbound::Sent;
+use super::NodeOutput;
+use super::call::{Call, CallResources, Caller, PrepareError, PreparedCall};
+use crate::backoff::retry_until_stored;
+use crate::outbound::SentFlag;
 
 /// An event to be appended for a node.
 #[derive(Debug)]
 pub(super) struct EmitEvent(NewEvent);
 
 impl EmitEvent {
-    /// The event of a node in a run; it is the same at every attempt, whoever makes it.
+    /// The event of a node in a run. It is the same at every attempt, in any process.
     pub(super) fn new(config: Config, caller: &Caller<'_>) -> EmitEvent {
         let Caller { spec, begun, iteration, trace, .. } = *caller;
         let metadata = metadata(&config, spec, begun, trace);
@@ -48,26 +48,26 @@ impl EmitEvent {
         })
     }
 
-    fn prepared(self, means: &Means) -> Prepared {
-        let (sent, means) = (Sent::default(), means.clone());
-        Prepared::new(sent.clone(), async move {
+    fn prepared(self, resources: &CallResources) -> PreparedCall {
+        let (sent, resources) = (SentFlag::default(), resources.clone());
+        PreparedCall::new(sent.clone(), async move {
             sent.set();
-            append(&means, self.0).await
+            append(&resources, self.0).await
         })
     }
 }
 
 impl Call for EmitEvent {
-    fn prepare_now(self: Box<Self>, means: &Means) -> Result<Prepared, Box<dyn Call>> {
-        Ok(self.prepared(means))
+    fn prepare_now(self: Box<Self>, resources: &CallResources) -> Result<PreparedCall, Box<dyn Call>> {
+        Ok(self.prepared(resources))
     }
 
-    fn prepare<'a>(self: Box<Self>, means: &'a Means) -> BoxFuture<'a, Result<Prepared, Unprepared>> {
-        Box::pin(std::future::ready(Ok(self.prepared(means))))
+    fn prepare<'a>(self: Box<Self>, resources: &'a CallResources) -> BoxFuture<'a, Result<PreparedCall, PrepareError>> {
+        Box::pin(std::future::ready(Ok(self.prepared(resources))))
     }
 }
 
-/// Where the event comes from: what caused it, and what it belongs to. The author's own words win.
+/// The event's metadata: what caused the event, and which events belong together. The author's values take precedence.
 fn metadata(config: &Config, spec: &definition::Node, begun: &Begun, trace: TraceParent) -> Value {
     let cause = begun.trigger.pointer("/event/id").cloned().unwrap_or_else(|| json!(begun.execution));
     let whole = begun.trigger.pointer("/event/metadata/correlation_id").cloned().unwrap_or_else(|| cause.clone());
@@ -79,23 +79,26 @@ fn metadata(config: &Config, spec: &definition::Node, begun: &Begun, trace: Trac
         ("traceparent".to_owned(), json!(trace.to_string())),
     ]);
     all.extend(config.metadata.clone().unwrap_or_default());
-    // Not the author's to say: it ends loops.
+    // The author cannot set the generation, because the limit of generations stops endless loops of events.
     all.insert(generation::IN_METADATA.to_owned(), json!(generation::of(&begun.trigger)));
     Value::Object(all)
 }
 
-async fn append(means: &Means, event: NewEvent) -> Result<Done, Failure> {
+async fn append(resources: &CallResources, event: NewEvent) -> Result<NodeOutput, Failure> {
     let append = || async {
-        means.pulse.fresh().await;
-        means.store.append(std::slice::from_ref(&event)).await
+        resources.liveness.wait_until_live().await;
+        resources.store.append(std::slice::from_ref(&event)).await
     };
-    let appended = insist(append).await.map_err(|error| match error {
+    let appended = retry_until_stored(append).await.map_err(|error| match error {
         Error::Conflict(why) => Failure::new(Class::ExecutionError, why),
-        Error::Refused { .. } => Failure::new(Class::ValidationError, "the database cannot hold this event"),
-        _ => Failure::new(Class::ExecutionError, "the event could not be appended"),
+        Error::Refused { .. } => {
+            let message = "the database cannot store this event; check its data for NUL characters and its size";
+            Failure::new(Class::ValidationError, message)
+        }
+        _ => Failure::new(Class::ExecutionError, "the event could not be appended; rerun the execution"),
     })?;
-    let unanswered = || Failure::new(Class::ExecutionError, "the append of the event was not answered");
+    let unanswered = || Failure::new(Class::ExecutionError, "the database did not confirm the append of the event");
     let appended = appended.first().ok_or_else(unanswered)?;
     let output = json!({ "event_id": appended.id, "stream_id": event.stream_id, "stream_version": appended.version });
-    Ok(Done::plain(output))
+    Ok(NodeOutput::new(output))
 }

@@ -1,16 +1,18 @@
-//! HTTP_REQUEST: one call through the guard.
+//! HTTP_REQUEST: one HTTP call through the outbound guard (`outbound`).
 //!
 //! Invariants
 //! - Every attempt at a node carries the same idempotency token, before and after any crash.
-//! - Nothing is sent, and no redirect followed, once this process may no longer act for its runs.
-//! - An answer that the author does not expect is a failure; which ones are worth a retry is the kernel's to say.
-//! - Secrets are opened here, just before they are sent, and taken out of whatever comes back. So are the addresses of
-//!   callbacks, each with a token of its own at every attempt.
+//! - Once this process may no longer act for its runs, it sends nothing and follows no redirect.
+//! - A response that the author does not expect is a failure. The kernel decides which failures are worth a retry.
+//! - Secrets are decrypted here, just before they are sent, and masked in everything that comes back. The same holds
+//!   for callback addresses; each attempt gets a new callback token.
 //!
-//! What happens if this process dies: before the call, nothing was opened; after it, the next attempt opens the secrets
-//! anew, as they stand then, and sends the same token. Secrets that cannot be opened now are no attempt: nothing was
-//! sent, and whoever makes the call keeps nothing that others wait for until it tries again. While the outbound rules
-//! cannot be read, the call waits.
+//! What happens if this process dies: before the call, nothing was sent. After it, the next attempt decrypts the
+//! current secrets and sends the same idempotency token.
+//!
+//! If the secrets cannot be decrypted now, nothing is sent and no attempt is counted. The caller gives back the call's
+//! permit, so that other calls can use it, and tries again. While the database is unavailable, the call uses the
+//! outbound rules that were last read. If none were read, it waits.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -26,21 +28,21 @@ use kernel::expression::Scope;
 use kernel::expression::template::Template;
 use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::kind;
-use kernel::kind::http_request::{Body, Config, Method};
+use kernel::kind::http_request::{Body, Config};
 use kernel::run::failure::{Class, Failure};
 use kernel::signals::trace::TraceParent;
 use serde_json::{Value, json};
 use store::access::secret::Sealed;
 use zeroize::Zeroizing;
 
-use super::Done;
-use super::call::{Call, Caller, Means, Prepared, Unprepared};
+use super::NodeOutput;
+use super::call::{Call, CallResources, Caller, PrepareError, PreparedCall};
 use crate::compute;
 use crate::mask::Mask;
-use crate::outbound::{self, Outbound, Policy, Request, Response, Sent};
-use crate::vault::{self, Bound, Vault};
+use crate::outbound::{self, Outbound, OutboundPolicy, Request, Response, SentFlag};
+use crate::vault::{self, HostLimit, Vault};
 
-/// The longest a call may take unless its author says otherwise.
+/// The default time limit of a call.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A request to be sent for a node.
@@ -51,13 +53,13 @@ pub(super) struct HttpRequest {
     workspace: WorkspaceId,
     token: String,
     timeout: Duration,
-    /// What the other side is told it is called for.
+    /// The trace context that the receiver gets.
     trace: TraceParent,
-    /// What its configuration is made of anew, if that takes secrets.
+    /// The configuration to resolve again with secrets, if it uses any.
     unrevealed: Option<Box<Unrevealed>>,
 }
 
-/// A configuration that takes secrets, and all that it sees beside them.
+/// A configuration that uses secrets, and everything else its templates see.
 #[derive(Debug)]
 struct Unrevealed {
     template: Template,
@@ -66,14 +68,9 @@ struct Unrevealed {
     takes_long: bool,
 }
 
-/// A configuration in clear. It is wiped unless it is taken: whoever waits for it may go away.
+/// A configuration with secrets in clear. Dropping it wipes the secrets, because the future that computes or uses the
+/// configuration may be dropped before the secrets are sent.
 struct Clear(Value);
-
-impl Clear {
-    fn take(mut self) -> Value {
-        take(&mut self.0)
-    }
-}
 
 impl Drop for Clear {
     fn drop(&mut self) {
@@ -82,7 +79,7 @@ impl Drop for Clear {
 }
 
 impl HttpRequest {
-    /// The request of a node in a run; its token is the same at every attempt, whoever makes it.
+    /// The request of a node in a run. Its token is the same at every attempt, in any process.
     pub(super) fn new(config: Config, caller: &Caller<'_>) -> HttpRequest {
         let Caller { spec, scope, begun, iteration, trace } = *caller;
         let token = format!("{}/{}/{iteration}", begun.execution, spec.key);
@@ -101,20 +98,20 @@ impl Unrevealed {
             template,
             names,
             scope: scope.clone(),
-            takes_long: super::texts(templates),
+            takes_long: super::has_long_expression(templates),
         })
     }
 
-    /// The configuration with its secrets, and what must not get out of it.
+    /// Resolves the configuration with its secrets, and builds the mask that removes them from results.
     ///
-    /// What takes long waits for its turn to compute first: no secret is in clear while it waits, and nothing else is
-    /// waited for while it has the turn.
+    /// A long computation first waits for its permit. No secret is in clear during that wait. While it holds the
+    /// permit, it waits for nothing else.
     async fn reveal(self, vault: &Vault, workspace: WorkspaceId, read: Read) -> Result<(Config, Arc<Mask>), Failure> {
         let Unrevealed { template, scope, takes_long, .. } = self;
-        let turn = if takes_long { Some(compute::turn(workspace).await) } else { None };
+        let permit = if takes_long { Some(compute::acquire(workspace).await) } else { None };
         let (secrets, bounds) = read.open(vault).map_err(|error| failure_of(&error))?;
         let secrets = Arc::new(secrets);
-        // No error repeats a value; should one ever, it does not get out either.
+        // Error messages should never contain a secret's value. The mask removes it if one does.
         let veiled = |failure: Failure| {
             let mask = Mask::new(secrets.values());
             Failure { message: mask.text(&failure.message).unwrap_or_else(|| failure.message.clone()), ..failure }
@@ -124,24 +121,24 @@ impl Unrevealed {
             let resolved = template.resolve_revealing(&scope, &seen);
             resolved.map(|(input, revealed)| (Clear(input), revealed))
         };
-        let resolved = match turn {
-            Some(turn) => turn.run(resolve).await,
+        let resolved = match permit {
+            Some(permit) => permit.run(resolve).await,
             None => resolve(),
         };
         let (input, revealed) = resolved.map_err(|error| veiled(error.into()))?;
         let mask = Mask::new(secrets.values().chain(revealed.iter().map(|text| text.as_str())));
-        match kind::prepare(Kind::HttpRequest, input.take()) {
+        match kind::prepare(Kind::HttpRequest, &input.0) {
             Ok(kind::Config::HttpRequest(config)) => {
                 let checked = bounds.iter().try_for_each(|bound| bound.check(&config.url));
                 checked.map(|()| (config, Arc::new(mask))).map_err(veiled)
             }
-            Ok(_) => Err(Failure::new(Class::ExecutionError, "another kind's configuration")),
+            Ok(_) => Err(super::of_another_kind()),
             Err(failure) => Err(Failure { message: mask.text(&failure.message).unwrap_or(failure.message), ..failure }),
         }
     }
 }
 
-/// For whom secrets are opened, and where callbacks lead.
+/// The execution and workspace for which secrets are decrypted and callback addresses are made.
 #[derive(Clone, Copy, Debug)]
 struct Whose<'a> {
     execution: ExecutionId,
@@ -149,30 +146,30 @@ struct Whose<'a> {
     public_url: Option<&'a str>,
 }
 
-/// Can it be otherwise later? The database is away; or this process lacks a key, as after a restore without the key
-/// file. Then `/readyz` says so, and the call waits for a restart with the key, for the run's next owner, or on
-/// Temporal for another worker.
+/// True if the problem may go away: the database is unavailable, or this process lacks a key, for example after a
+/// restore without the key file. `/readyz` reports a missing key. The call then waits for a restart with the key, for
+/// the run's next owner, or on Temporal for another worker.
 fn may_pass(error: &vault::Error) -> bool {
     match error {
         vault::Error::Store(error) => !error.is_answer(),
-        vault::Error::NoKey | vault::Error::OtherKey { .. } => true,
+        vault::Error::NoKey | vault::Error::UnknownKey { .. } => true,
         _ => false,
     }
 }
 
 fn failure_of(error: &vault::Error) -> Failure {
     let vault::Error::Store(cause) = error else { return Failure::new(Class::ValidationError, error.to_string()) };
-    tracing::error!(error = cause as &dyn std::error::Error, "Secrets cannot be read");
-    Failure::new(Class::ExecutionError, "its secrets cannot be read")
+    tracing::error!(error = cause as &dyn std::error::Error, "Failed to read a node's secrets");
+    Failure::new(Class::ExecutionError, "the node's secrets could not be read; the operator finds the cause in the log")
 }
 
-/// What was read of a call's secrets: those of the workspace still sealed, and the addresses of callbacks.
+/// A call's secrets as read from the store: those of the workspace, still sealed, and the callback addresses.
 struct Read {
     sealed: Vec<Sealed>,
     callbacks: Vec<(String, Zeroizing<String>)>,
 }
 
-/// Reads secrets that this process can open, and makes the addresses of callbacks.
+/// Reads the secrets, still sealed, and creates the callback addresses. Fails if this process lacks a secret's key.
 async fn read(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Result<Read, vault::Error> {
     let (wanted, names): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| callback_of(name).is_some());
     let names: BTreeSet<String> = names.into_iter().cloned().collect();
@@ -184,7 +181,7 @@ async fn read(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Resu
     for name in wanted {
         let node = callback_of(name).unwrap_or_default();
         let address = vault.callback(whose.execution, node, whose.public_url).await?;
-        // The token is masked also where the other side repeats it without the rest.
+        // Mask the token on its own too: the receiver may repeat it without the rest of the address.
         let token = address.rsplit('/').next().unwrap_or_default().to_owned();
         callbacks.push((format!("{name}/token"), Zeroizing::new(token)));
         callbacks.push((name.clone(), address));
@@ -193,71 +190,71 @@ async fn read(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Resu
 }
 
 impl Read {
-    fn open(self, vault: &Vault) -> Result<(Secrets, Vec<Bound>), vault::Error> {
+    fn open(self, vault: &Vault) -> Result<(Secrets, Vec<HostLimit>), vault::Error> {
         let (mut secrets, bounds) = vault.open_sealed(&self.sealed)?;
         self.callbacks.into_iter().for_each(|(name, value)| secrets.insert(name, value));
         Ok((secrets, bounds))
     }
 }
 
-/// How long a call of this node may take.
+/// The time limit of this node's call.
 pub fn timeout(spec: &definition::Node) -> Duration {
     spec.timeout_ms.map_or(DEFAULT_TIMEOUT, Duration::from_millis)
 }
 
 impl Call for HttpRequest {
-    /// Rules that cannot be read fail the call when it is prepared.
-    fn warm_up<'a>(&'a self, means: &'a Means) -> BoxFuture<'a, ()> {
-        Box::pin(means.outbound.policy(self.workspace).map(drop))
+    /// Caches the workspace's outbound rules. Ignores an error: `prepare` reads the rules again and reports it.
+    fn warm_up<'a>(&'a self, resources: &'a CallResources) -> BoxFuture<'a, ()> {
+        Box::pin(resources.outbound.policy(self.workspace).map(drop))
     }
 
-    fn prepare_now(self: Box<Self>, means: &Means) -> Result<Prepared, Box<dyn Call>> {
-        match means.outbound.known_policy(self.workspace).filter(|_| self.unrevealed.is_none()) {
-            Some(policy) => Ok(self.exchange(None, Some(policy)).prepared(means)),
+    fn prepare_now(self: Box<Self>, resources: &CallResources) -> Result<PreparedCall, Box<dyn Call>> {
+        match resources.outbound.cached_policy(self.workspace).filter(|_| self.unrevealed.is_none()) {
+            Some(policy) => Ok(self.exchange(None, Some(policy)).prepared(resources)),
             None => Err(self),
         }
     }
 
-    fn prepare<'a>(self: Box<Self>, means: &'a Means) -> BoxFuture<'a, Result<Prepared, Unprepared>> {
-        Box::pin(self.reveal(means))
+    fn prepare<'a>(self: Box<Self>, resources: &'a CallResources) -> BoxFuture<'a, Result<PreparedCall, PrepareError>> {
+        Box::pin(self.reveal(resources))
     }
 }
 
-/// A request with all that it needs.
+/// A request that is complete, and the configuration that decides which responses are expected.
 struct Exchange {
     config: Config,
     request: Request,
 }
 
 impl HttpRequest {
-    /// Opens the secrets that it takes. Reads the rules of its workspace last, however long the database needs for
-    /// that: the call goes by the rules of when it is sent.
-    async fn reveal(mut self: Box<Self>, means: &Means) -> Result<Prepared, Unprepared> {
-        let Means { outbound, vault, .. } = means;
+    /// Decrypts the secrets that the request uses. Reads the workspace's outbound rules last, so that the call follows
+    /// the rules in force when it is sent.
+    async fn reveal(mut self: Box<Self>, resources: &CallResources) -> Result<PreparedCall, PrepareError> {
+        let CallResources { outbound, vault, .. } = resources;
         let Some(unrevealed) = self.unrevealed.take() else {
             let policy = outbound.policy(self.workspace).await?;
-            return Ok(self.exchange(None, Some(policy)).prepared(means));
+            return Ok(self.exchange(None, Some(policy)).prepared(resources));
         };
         let whose = Whose { execution: self.execution, workspace: self.workspace, public_url: outbound.public_url() };
         let read = match read(vault, whose, &unrevealed.names).await {
             Ok(read) => read,
             Err(error) if may_pass(&error) => {
                 self.unrevealed = Some(unrevealed);
-                return Err(Unprepared::NotNow(self, error));
+                return Err(PrepareError::SecretsUnavailable(self, error));
             }
             Err(error) => return Err(failure_of(&error).into()),
         };
         let (config, secrets) = unrevealed.reveal(vault, self.workspace, read).await?;
-        // A request already: should it be dropped while the rules are read, it wipes what it holds.
+        // Build the request first: it wipes its secrets if it is dropped while the rules are read.
         let mut exchange = HttpRequest { config, ..*self }.exchange(Some(secrets), None);
         exchange.request.policy = Some(outbound.policy(exchange.request.partition).await?);
-        Ok(exchange.prepared(means))
+        Ok(exchange.prepared(resources))
     }
 
-    fn exchange(self, secrets: Option<Arc<Mask>>, policy: Option<Policy>) -> Exchange {
+    fn exchange(self, secrets: Option<Arc<Mask>>, policy: Option<OutboundPolicy>) -> Exchange {
         let HttpRequest { mut config, workspace, token, timeout, trace, .. } = self;
-        // Moved, not copied: the request wipes what holds a secret.
-        let mut request = Request::new(method(config.method), take(&mut config.url), workspace);
+        // Move the values instead of copying them: the request wipes only the values that it holds.
+        let mut request = Request::new(config.method, take(&mut config.url), workspace);
         (request.secrets, request.policy) = (secrets, policy);
         request.headers = take(&mut config.headers);
         request.query = take(&mut config.query);
@@ -276,49 +273,37 @@ impl HttpRequest {
 }
 
 impl Exchange {
-    /// What is left is to send it, and to take the answer. A panic is a failure of the node.
-    fn prepared(mut self, means: &Means) -> Prepared {
+    /// Returns the last step: sending the request and reading the response. A panic becomes a failure of the node.
+    fn prepared(mut self, resources: &CallResources) -> PreparedCall {
         let token = self.request.idempotency_token.clone().unwrap_or_default();
-        let (sent, outbound) = (Sent::default(), means.outbound.clone());
+        let (sent, outbound) = (SentFlag::default(), resources.outbound.clone());
         self.request.sent = Some(sent.clone());
-        self.request.pulse = Some(Arc::clone(&means.pulse));
-        Prepared::new(sent, async move {
+        self.request.liveness = Some(Arc::clone(&resources.liveness));
+        PreparedCall::new(sent, async move {
             let sent = AssertUnwindSafe(self.send(&outbound)).catch_unwind().await;
             sent.unwrap_or_else(|_| Err(super::panicked(&token)))
         })
     }
 
-    async fn send(self, outbound: &Outbound) -> Result<Done, Failure> {
+    async fn send(self, outbound: &Outbound) -> Result<NodeOutput, Failure> {
         let Exchange { config, request } = self;
         #[cfg(feature = "test-engine")]
-        super::panic_if_told(&request.url);
+        super::panic_on_marker(&request.url);
         let response = outbound.send(request).await?;
         if config.accepts(response.status) {
             let Response { status, headers, body, .. } = response;
-            return Ok(Done::plain(json!({ "status": status, "headers": headers, "body": body })));
+            return Ok(NodeOutput::new(json!({ "status": status, "headers": headers, "body": body })));
         }
         Err(outbound::failure_of(&response).unwrap_or_else(|| unexpected(&config, &response)))
     }
 }
 
-/// An answer that says "not yet" may also say when to ask again.
+/// The failure for an unexpected status. If the response says how long to wait before a retry, so does the failure.
 fn unexpected(config: &Config, response: &Response) -> Failure {
     let status = response.status;
-    let message = format!("the answer's status is {status}, expected one of {:?}", config.expect_status);
+    let message = format!("the response status is {status}, expected one of {:?}", config.expect_status);
     let wait = outbound::wanted_wait(response).and_then(|wait| u64::try_from(wait.as_millis()).ok());
     Failure { status: Some(status), retry_after_ms: wait, ..Failure::new(Class::ExecutionError, message) }
-}
-
-fn method(method: Method) -> outbound::Method {
-    match method {
-        Method::Get => outbound::Method::Get,
-        Method::Head => outbound::Method::Head,
-        Method::Post => outbound::Method::Post,
-        Method::Put => outbound::Method::Put,
-        Method::Patch => outbound::Method::Patch,
-        Method::Delete => outbound::Method::Delete,
-        Method::Options => outbound::Method::Options,
-    }
 }
 
 #[cfg(test)]
@@ -331,10 +316,10 @@ mod tests {
     #[tokio::test]
     async fn secrets_that_cannot_be_read_now_are_no_failure() {
         let nowhere = Target::new("postgresql:///none?host=/nowhere").expect("a URL");
-        let vault = Vault::new(Store::new(&nowhere, 1).expect("a pool"), vault::Keys::default());
+        let vault = Vault::new(Store::new(&nowhere, 1).expect("a pool"), vault::OuterKeys::default());
         let names = BTreeSet::from(["A".to_owned()]);
         let (execution, workspace) = (ExecutionId(Uuid::nil()), WorkspaceId(Uuid::nil()));
         let read = read(&vault, Whose { execution, workspace, public_url: None }, &names).await;
-        assert!(read.is_err_and(|error| may_pass(&error)), "it is no attempt");
+        assert!(read.is_err_and(|error| may_pass(&error)), "it does not count as an attempt");
     }
 }

@@ -1,28 +1,28 @@
-//! Which addresses a tenant may call: global unicast, and nothing else.
+//! Which addresses a tenant may call: only global unicast addresses.
 //!
 //! Invariants
-//! - IPv4: everything in [`V4`] is refused. IPv6: everything outside `2000::/3` is refused, and
-//!   [`V6`] within it; so mapped, compatible, translated (NAT64), unique local, site local, link
-//!   local, loopback and unspecified addresses need no rule of their own to be caught.
-//! - An IPv6 address that carries an IPv4 one is refused whatever it carries: a network may
-//!   unwrap it behind our back, and no public service has only such an address.
+//! - IPv4: every range in [`V4`] is refused. IPv6: everything outside `2000::/3` is refused, and so is every range in
+//!   [`V6`]. This covers mapped, compatible, translated (NAT64), unique local, site local, link local, loopback and
+//!   unspecified addresses.
+//! - An IPv6 address that embeds an IPv4 address is always refused, because the network may deliver the call to the
+//!   embedded address. No public service is lost, because none has only such an address.
 //!
-//! Not here: what an operator opens (`allow`), names (`guard`), resolving them (`resolver`).
+//! Not here: what an operator allows (`allow`), names (`guard`), resolving them (`resolver`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-/// The IPv4 ranges that are not global unicast, or that a cloud answers on for its own guests.
+/// The IPv4 ranges that are not global unicast, and those that cloud providers use for their own services.
 const V4: [Ipv4Net; 17] = [
     v4(0, 0, 0, 0, 8),        // this network; 0.0.0.0 reaches the machine itself
     v4(10, 0, 0, 0, 8),       // private
-    v4(100, 64, 0, 0, 10),    // shared by a carrier's customers; holds a cloud's 100.100.100.200
+    v4(100, 64, 0, 0, 10),    // carrier-grade NAT; a cloud's metadata at 100.100.100.200
     v4(127, 0, 0, 0, 8),      // loopback
-    v4(168, 63, 129, 16, 32), // a cloud's host agent, public by its number only
+    v4(168, 63, 129, 16, 32), // a cloud's host agent, although in public space
     v4(169, 254, 0, 0, 16),   // link local; metadata services
     v4(172, 16, 0, 0, 12),    // private
-    v4(192, 0, 0, 0, 24),     // protocol assignments; holds a cloud's 192.0.0.192
+    v4(192, 0, 0, 0, 24),     // protocol assignments; a cloud's metadata at 192.0.0.192
     v4(192, 0, 2, 0, 24),     // documentation
     v4(192, 31, 196, 0, 24),  // name service sink
     v4(192, 88, 99, 0, 24),   // 6to4 relays
@@ -34,19 +34,19 @@ const V4: [Ipv4Net; 17] = [
     v4(240, 0, 0, 0, 4),      // reserved, and broadcast
 ];
 
-/// The only IPv6 range that is handed out to the public.
+/// The only IPv6 range that is assigned to the public.
 const GLOBAL_V6: Ipv6Net = v6([0x2000, 0, 0], 3);
 
-/// What within [`GLOBAL_V6`] is not global unicast.
+/// The ranges within [`GLOBAL_V6`] that are not global unicast.
 const V6: [Ipv6Net; 5] = [
     v6([0x2001, 0, 0], 23),     // protocol assignments: Teredo, benchmarks, ORCHID
     v6([0x2001, 0xdb8, 0], 32), // documentation
     v6([0x2002, 0, 0], 16),     // 6to4, carries an IPv4 address
-    v6([0x3ffe, 0, 0], 16),     // the old test network, given back
+    v6([0x3ffe, 0, 0], 16),     // the former 6bone test network
     v6([0x3fff, 0, 0], 20),     // documentation
 ];
 
-/// May a tenant call this address?
+/// True if a tenant may call this address.
 pub(super) fn is_global(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => V4.iter().all(|range| !range.contains(&address)),
@@ -97,7 +97,7 @@ mod tests {
         ff00::1 ff02::1 ff0e::1
     ";
 
-    /// Just outside the ranges, and well known services: must pass, or the list is too wide.
+    /// Addresses just outside the ranges, and well-known services. They must pass, or the list is too wide.
     const PASSED: &str = "
         1.0.0.0 1.1.1.1 8.8.8.8 9.255.255.255 11.0.0.0
         100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0

@@ -1,13 +1,13 @@
-//! An operator's entry that opens one host to tenants: `host`, `host:port`, `address`, `address:port`; or every address
-//! of a range: `range`, `range:port`, such as 10.1.0.0/16:8080 or [fd00:1::/32]:8080.
+//! Parses the operator's entries. One opens a host to tenants: `host`, `host:port`, `address`, `address:port`. Or it
+//! opens every address of a range: `range`, `range:port`, such as 10.1.0.0/16:8080 or [fd00:1::/32]:8080.
 //!
 //! Invariants
-//! - An entry opens exactly what it names. A name is opened only as that name, an address, alone or in a range, only
-//!   where a URL writes that address: another name for it stays shut.
-//! - Without a port an entry opens 80 and 443, the two a URL need not write; any other port,
-//!   even one that is refused to everybody, is opened by writing it.
-//! - There are no wildcards, and no range of everything.
-//! - An entry for an IPv4 address or range may be written in IPv6 (`::ffff:10.0.0.5`) and means the same.
+//! - An entry opens exactly what it names. A name is opened only under that name. An address is opened only where a URL
+//!   contains that address. A name that resolves to the address stays blocked.
+//! - Without a port an entry opens ports 80 and 443, the defaults of URLs. Any other port is opened by naming it, even
+//!   one that is refused in general.
+//! - There are no wildcards, and no range may cover every address.
+//! - An entry for an IPv4 address or range may be written as IPv6 (`::ffff:10.0.0.5`) and means the same.
 //!
 //! Not here: what the guard does with an opened host (`guard`).
 
@@ -16,33 +16,32 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use url::Host;
 
-/// One opened host, or the addresses of a range.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Allow {
-    opened: Opened,
+/// One allowed host, or the addresses of a range.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, SerializeDisplay, DeserializeFromStr)]
+pub struct AllowEntry {
+    opened: EntryScope,
     port: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Opened {
+enum EntryScope {
     Host(Host<String>),
     Range(IpNet),
 }
 
-/// Why a text is no entry.
+/// Why a text is not a valid entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} names no host: {reason}")]
-pub struct BadAllow {
+#[error("{text:?} is not a valid entry: {reason}")]
+pub struct InvalidEntry {
     text: String,
     reason: &'static str,
 }
 
-impl Allow {
-    /// Does this entry open that host at that port?
+impl AllowEntry {
+    /// True if this entry opens the host at the port.
     pub(super) fn opens(&self, host: Host<&str>, port: u16) -> bool {
         let same_port = match self.port {
             Some(open) => open == port,
@@ -53,29 +52,28 @@ impl Allow {
 
     fn is_for(&self, host: Host<&str>) -> bool {
         match (&self.opened, host) {
-            (Opened::Host(Host::Domain(open)), Host::Domain(name)) => open == absolute(name),
-            (Opened::Host(Host::Ipv4(open)), Host::Ipv4(address)) => *open == address,
-            (Opened::Host(Host::Ipv6(open)), Host::Ipv6(address)) => *open == address,
-            (Opened::Range(range), Host::Ipv4(address)) => range.contains(&IpAddr::V4(address)),
-            (Opened::Range(range), Host::Ipv6(address)) => range.contains(&IpAddr::V6(address)),
+            (EntryScope::Host(Host::Domain(open)), Host::Domain(name)) => open == absolute(name),
+            (EntryScope::Host(Host::Ipv4(open)), Host::Ipv4(address)) => *open == address,
+            (EntryScope::Host(Host::Ipv6(open)), Host::Ipv6(address)) => *open == address,
+            (EntryScope::Range(range), Host::Ipv4(address)) => range.contains(&IpAddr::V4(address)),
+            (EntryScope::Range(range), Host::Ipv6(address)) => range.contains(&IpAddr::V6(address)),
             _ => false,
         }
     }
 }
 
-/// An entry that closes a host, an address or a range, at every port: which address is called at which port is known
-/// only when the call is on its way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Deny(Allow);
+/// An entry that blocks a host, an address or a range on every port. An entry cannot name a port: it is also compared
+/// with the addresses that a host name resolves to, and the resolver does not know the port of the call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, SerializeDisplay, DeserializeFromStr)]
+pub struct DenyEntry(AllowEntry);
 
-impl Deny {
-    /// Does this entry close that host?
+impl DenyEntry {
+    /// True if this entry blocks the host.
     pub(super) fn closes(&self, host: Host<&str>) -> bool {
         self.0.is_for(canonical(host))
     }
 
-    /// Does it close this address, behind whatever name?
+    /// True if this entry blocks the address, whatever host name resolves to it.
     pub(super) fn closes_address(&self, address: IpAddr) -> bool {
         match address.to_canonical() {
             IpAddr::V4(address) => self.0.is_for(Host::Ipv4(address)),
@@ -84,42 +82,27 @@ impl Deny {
     }
 }
 
-impl FromStr for Deny {
-    type Err = BadAllow;
+impl FromStr for DenyEntry {
+    type Err = InvalidEntry;
 
-    fn from_str(text: &str) -> Result<Self, BadAllow> {
-        let entry: Allow = text.parse()?;
+    fn from_str(text: &str) -> Result<Self, InvalidEntry> {
+        let entry: AllowEntry = text.parse()?;
         match entry.port {
-            None => Ok(Deny(entry)),
-            Some(_) => Err(BadAllow {
-                text: text.to_owned(),
-                reason: "an entry of deny closes every port: leave the port out",
-            }),
+            None => Ok(DenyEntry(entry)),
+            Some(_) => {
+                Err(InvalidEntry { text: text.to_owned(), reason: "a deny entry blocks every port; remove the port" })
+            }
         }
     }
 }
 
-impl TryFrom<String> for Deny {
-    type Error = BadAllow;
-
-    fn try_from(text: String) -> Result<Self, BadAllow> {
-        text.parse()
-    }
-}
-
-impl From<Deny> for String {
-    fn from(deny: Deny) -> String {
-        deny.to_string()
-    }
-}
-
-impl fmt::Display for Deny {
+impl fmt::Display for DenyEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// An IPv4 address that is written as an IPv6 one is the same to whoever closes it.
+/// Treats an IPv4 address in IPv6 form as that IPv4 address.
 fn canonical(host: Host<&str>) -> Host<&str> {
     match host {
         Host::Ipv6(address) => address.to_ipv4_mapped().map_or(Host::Ipv6(address), Host::Ipv4),
@@ -127,63 +110,49 @@ fn canonical(host: Host<&str>) -> Host<&str> {
     }
 }
 
-/// A name without the dot that may end it, which changes nothing of what it means.
+/// A name without its trailing dot, which does not change its meaning.
 pub(super) fn absolute(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-impl FromStr for Allow {
-    type Err = BadAllow;
+impl FromStr for AllowEntry {
+    type Err = InvalidEntry;
 
-    fn from_str(text: &str) -> Result<Self, BadAllow> {
-        parse(text).map_err(|reason| BadAllow { text: text.chars().take(80).collect(), reason })
+    fn from_str(text: &str) -> Result<Self, InvalidEntry> {
+        parse(text).map_err(|reason| InvalidEntry { text: text.chars().take(80).collect(), reason })
     }
 }
 
-impl TryFrom<String> for Allow {
-    type Error = BadAllow;
-
-    fn try_from(text: String) -> Result<Self, BadAllow> {
-        text.parse()
-    }
-}
-
-impl From<Allow> for String {
-    fn from(allow: Allow) -> String {
-        allow.to_string()
-    }
-}
-
-impl fmt::Display for Allow {
+impl fmt::Display for AllowEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.opened {
-            Opened::Host(host) => host.fmt(f)?,
-            Opened::Range(range @ IpNet::V4(_)) => range.fmt(f)?,
-            Opened::Range(range @ IpNet::V6(_)) => write!(f, "[{range}]")?,
+            EntryScope::Host(host) => host.fmt(f)?,
+            EntryScope::Range(range @ IpNet::V4(_)) => range.fmt(f)?,
+            EntryScope::Range(range @ IpNet::V6(_)) => write!(f, "[{range}]")?,
         }
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
 
-fn parse(text: &str) -> Result<Allow, &'static str> {
+fn parse(text: &str) -> Result<AllowEntry, &'static str> {
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(Allow { opened: Opened::Host(of_address(address)), port: None });
+        return Ok(AllowEntry { opened: EntryScope::Host(of_address(address)), port: None });
     }
     if let Ok(range) = text.parse() {
-        return Ok(Allow { opened: parse_range(range)?, port: None });
+        return Ok(AllowEntry { opened: parse_range(range)?, port: None });
     }
     if let Some(rest) = text.strip_prefix('[') {
         let (address, rest) = rest.split_once(']').ok_or("the bracket is not closed")?;
         let opened = match (address.parse::<Ipv6Addr>(), address.parse()) {
-            (Ok(address), _) => Opened::Host(of_address(address.into())),
+            (Ok(address), _) => EntryScope::Host(of_address(address.into())),
             (_, Ok(range @ IpNet::V6(_))) => parse_range(range)?,
-            _ => return Err("brackets hold an IPv6 address, or a range of them"),
+            _ => return Err("only an IPv6 address or range may be in brackets"),
         };
         let port = match rest {
             "" => None,
-            _ => Some(parse_port(rest.strip_prefix(':').ok_or("after the bracket only a port may follow")?)?),
+            _ => Some(parse_port(rest.strip_prefix(':').ok_or("only a port may follow the bracket")?)?),
         };
-        return Ok(Allow { opened, port });
+        return Ok(AllowEntry { opened, port });
     }
     let (host, port) = match text.split_once(':') {
         Some((host, port)) => (host, Some(parse_port(port)?)),
@@ -191,23 +160,23 @@ fn parse(text: &str) -> Result<Allow, &'static str> {
     };
     let opened = match host.parse() {
         Ok(range) => parse_range(range)?,
-        Err(_) => Opened::Host(parse_host(host)?),
+        Err(_) => EntryScope::Host(parse_host(host)?),
     };
-    Ok(Allow { opened, port })
+    Ok(AllowEntry { opened, port })
 }
 
-fn parse_range(range: IpNet) -> Result<Opened, &'static str> {
+fn parse_range(range: IpNet) -> Result<EntryScope, &'static str> {
     let range = canonical_range(range);
     if range.prefix_len() == 0 {
-        return Err("a range of every address opens everything");
+        return Err("the range covers every address; name a smaller range");
     }
     if range.trunc() != range {
-        return Err("write a range by its first address");
+        return Err("the range does not start at its first address; write it as the network address");
     }
-    Ok(Opened::Range(range))
+    Ok(EntryScope::Range(range))
 }
 
-/// A range of IPv4 addresses that is written as one of IPv6 addresses is the same range.
+/// Treats a range of IPv4 addresses in IPv6 form as that IPv4 range.
 fn canonical_range(range: IpNet) -> IpNet {
     let IpNet::V6(mapped) = range else { return range };
     let (address, length) = (mapped.addr().to_ipv4_mapped(), mapped.prefix_len().checked_sub(96));
@@ -215,7 +184,7 @@ fn canonical_range(range: IpNet) -> IpNet {
     canonical.unwrap_or(range)
 }
 
-/// An IPv4 address that is written as an IPv6 one is the same host.
+/// Treats an IPv4 address in IPv6 form as the same host.
 fn of_address(address: IpAddr) -> Host<String> {
     match address.to_canonical() {
         IpAddr::V4(address) => Host::Ipv4(address),
@@ -225,22 +194,22 @@ fn of_address(address: IpAddr) -> Host<String> {
 
 fn parse_host(text: &str) -> Result<Host<String>, &'static str> {
     if text.contains('*') {
-        return Err("an entry names one host, without wildcards");
+        return Err("wildcards are not supported; name one host per entry");
     }
     if text.contains('/') {
-        return Err("an entry is a host, an address or a range of them, with or without a port, not a URL");
+        return Err("write a host, an address or a range, with or without a port, and no URL");
     }
-    match Host::parse(text).map_err(|_| "that is not a host name or an address")? {
+    match Host::parse(text).map_err(|_| "not a host name or an address")? {
         Host::Domain(name) => Ok(Host::Domain(absolute(&name).to_owned())),
-        // 010.0.0.1 is 8.0.0.1 to a URL: whoever writes such a thing means something else.
-        Host::Ipv4(address) if address.to_string() != text => Err("write the address as four decimal numbers"),
+        // URLs read 010.0.0.1 as 8.0.0.1, which is surely not what the operator meant.
+        Host::Ipv4(address) if address.to_string() != text => Err("write it as four decimal numbers, no leading zeros"),
         address => Ok(address),
     }
 }
 
 fn parse_port(text: &str) -> Result<u16, &'static str> {
     match text.parse() {
-        Ok(0) | Err(_) => Err("a port is a number from 1 to 65535"),
+        Ok(0) | Err(_) => Err("the port must be a number from 1 to 65535"),
         Ok(port) => Ok(port),
     }
 }
@@ -250,7 +219,7 @@ mod tests {
     use super::*;
 
     fn opens(entry: &str, host: &str, port: u16) -> bool {
-        let entry: Allow = entry.parse().expect("an entry");
+        let entry: AllowEntry = entry.parse().expect("an entry");
         let host = Host::parse(host).expect("a host");
         match &host {
             Host::Domain(name) => entry.opens(Host::Domain(name), port),
@@ -297,8 +266,8 @@ mod tests {
     #[test]
     fn an_entry_that_closes_has_no_port() {
         for text in ["10.0.0.5:8080", "shop.example:443", "10.1.0.0/16:80", "[fd00::1]:80"] {
-            let refused = text.parse::<Deny>().expect_err(text).to_string();
-            assert!(refused.contains("closes every port: leave the port out"), "{refused}");
+            let refused = text.parse::<DenyEntry>().expect_err(text).to_string();
+            assert!(refused.contains("blocks every port; remove the port"), "{refused}");
         }
     }
 
@@ -311,16 +280,18 @@ mod tests {
             ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
             ("[::ffff:10.1.0.0/112]:8080", "10.1.0.0/16:8080"),
         ] {
-            let entry: Allow = mapped.parse().expect("an entry");
+            let entry: AllowEntry = mapped.parse().expect("an entry");
             assert_eq!(entry, plain.parse().expect("an entry"), "{mapped}");
         }
-        for denied in ["::ffff:10.0.0.5", "::ffff:10.0.0.0/104"].map(|text| text.parse::<Deny>().expect("an entry")) {
+        for denied in
+            ["::ffff:10.0.0.5", "::ffff:10.0.0.0/104"].map(|text| text.parse::<DenyEntry>().expect("an entry"))
+        {
             for text in ["10.0.0.5", "::ffff:10.0.0.5"] {
                 assert!(denied.closes_address(text.parse().expect("an address")), "{text}");
             }
         }
         assert!(opens("::ffff:10.0.0.5", "10.0.0.5", 80));
-        assert!("::ffff:0.0.0.0/96".parse::<Allow>().is_err(), "every IPv4 address");
+        assert!("::ffff:0.0.0.0/96".parse::<AllowEntry>().is_err(), "every IPv4 address");
     }
 
     #[test]
@@ -349,8 +320,8 @@ mod tests {
             "010.0.0.1",
             "127.1",
         ] {
-            let error = text.parse::<Allow>().expect_err(text);
-            assert!(error.to_string().contains("names no host: "), "{error}");
+            let error = text.parse::<AllowEntry>().expect_err(text);
+            assert!(error.to_string().contains("is not a valid entry: "), "{error}");
         }
     }
 
@@ -366,7 +337,7 @@ mod tests {
             "10.0.0.0/8:80",
             "[fd00::/8]:80",
         ] {
-            assert_eq!(text.parse::<Allow>().expect("an entry").to_string(), text);
+            assert_eq!(text.parse::<AllowEntry>().expect("an entry").to_string(), text);
         }
     }
 }

@@ -1,14 +1,14 @@
-//! What a tenant may call, told from the URL alone; and why not.
+//! Decides from the URL alone whether a tenant may call it, and why not.
 //!
-//!     text ──parse once──▶ scheme ▶ user-info ▶ opened? ▶ port ▶ host ──▶ Target
+//!     text ──parse once──▶ scheme ▶ user-info ▶ opened? ▶ port ▶ host ──▶ CheckedUrl
 //!                                                  └──────────────────────▲
 //!
 //! Invariants
-//! - The parsed URL that was checked is the one that is connected to; nothing is parsed twice.
-//! - Addresses in a URL are checked here, for a resolver is never asked about them.
-//! - A refusal names the host of the URL, never an address that the host turned out to have.
-//! - An operator's entry opens port and address of its host. It opens no scheme and no user-info.
-//! - What a `closed` entry names is never called, whatever opens it.
+//! - The connection goes to the parsed URL that was checked. Nothing is parsed twice.
+//! - Addresses in a URL are checked here, because the resolver never sees them.
+//! - A refusal names the host of the URL, never an address that the host resolved to.
+//! - An `allow` entry permits the port and the address of its host. It permits no other scheme and no user-info.
+//! - Hosts and addresses that a `deny` entry names are never called, even if an `allow` entry names them too.
 //!
 //! Not here: addresses behind names (`resolver`), the ranges (`address`), header rules (`request`).
 
@@ -18,24 +18,24 @@ use kernel::run::failure::{Class, Failure};
 use url::{Host, Url};
 
 use super::address;
-use super::allow::{Allow, Deny, absolute};
-use super::rules::Rules;
+use super::allow::{AllowEntry, DenyEntry, absolute};
+use super::rules::HostRules;
 
-/// The longest URL that is sent.
+/// The maximum length of a URL.
 const MAX_URL_LEN: usize = 16_384;
 
-/// Ports on which something else than HTTP listens: those that browsers refuse, then databases,
-/// brokers and control planes. 0 is no port.
+/// Ports that serve something other than HTTP: those that browsers refuse, then databases, brokers and control planes.
+/// Port 0 is invalid.
 const REFUSED_PORTS: [u16; 99] = [
     0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
     110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531,
     532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060,
-    5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080, // as browsers
+    5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080, // as in browsers
     445, 1433, 1521, 2375, 2379, 3306, 3389, 5432, 5672, 6379, 6432, 7233, 9042, 9092, 11211, 27017,
 ];
 
-/// Names that mean the machine, its network or its cloud, whatever they resolve to; so do all
-/// names below them.
+/// Names that mean the machine, its network or its cloud, whatever they resolve to. All names below them are refused
+/// too.
 const REFUSED_NAMES: [&str; 9] = [
     "localhost",
     "localdomain",
@@ -48,14 +48,14 @@ const REFUSED_NAMES: [&str; 9] = [
     "metadata.tencentyun.com",
 ];
 
-/// Why a call is not made.
+/// Why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Denied {
-    #[error("the URL cannot be used: {0}")]
+    #[error("the URL cannot be used: {0}; correct it")]
     Url(url::ParseError),
     #[error("the URL is longer than {MAX_URL_LEN} bytes")]
     Length,
-    #[error("scheme {0:?} may not be called, only http and https")]
+    #[error("scheme {0:?} may not be called; use http or https")]
     Scheme(String),
     #[error("the URL of {0:?} carries a user name or password; send a header instead")]
     UserInfo(String),
@@ -68,11 +68,11 @@ pub(super) enum Denied {
          outbound.allow={host}:{port}"
     )]
     Address { host: String, port: u16 },
-    #[error("{0:?} may not be called: outbound.deny, of the service or of this workspace, names it or its address")]
+    #[error("{0:?} may not be called: outbound.deny of the service or of this workspace lists it or its address")]
     Closed(String),
-    #[error("header {0:?} may not be set")]
+    #[error("an HTTP_REQUEST may not set the header {0:?}; remove it")]
     Header(String),
-    #[error("the body holds a secret and is not sent on to {0:?}, another origin than it was meant for")]
+    #[error("the redirect leads to another origin, {0:?}, and the body contains a secret; call the final URL directly")]
     SecretBody(String),
 }
 
@@ -82,43 +82,43 @@ impl From<Denied> for Failure {
     }
 }
 
-/// A URL that passed.
+/// A URL that passed the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct CheckedUrl {
     pub(super) url: Url,
-    /// An operator's entry names it: its addresses are not checked.
+    /// True if an `allow` entry names the host. Its addresses need not be public then, but `deny` entries still apply.
     pub(super) opened: bool,
 }
 
-impl Target {
+impl CheckedUrl {
     /// The host to name in messages.
     pub(super) fn host(&self) -> &str {
         self.url.host_str().unwrap_or_default()
     }
 
-    /// The refusal of this target for an address behind its name.
+    /// The refusal of this target because its name has an address that is not public.
     pub(super) fn denied_address(&self) -> Denied {
-        // A URL that passed the guard has a port.
+        // A URL that passed the guard always has a port.
         let port = self.url.port_or_known_default().unwrap_or_default();
         Denied::Address { host: self.host().to_owned(), port }
     }
 }
 
-/// The rules, as the operator set them.
+/// The rules for calls: the operator's, and those of a workspace if they were added (`with`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Guard {
-    pub(super) allow: Vec<Allow>,
-    /// This machine's own loopback addresses, and the name `localhost`, count as public.
+    pub(super) allow: Vec<AllowEntry>,
+    /// Treats this machine's loopback addresses, and the name `localhost`, as public.
     pub(super) allow_loopback: bool,
-    /// What is never called, whatever `allow` says.
-    pub(super) deny: Vec<Deny>,
-    /// Which rules of a workspace it holds; 0 for none.
+    /// Hosts and addresses that are never called, even if `allow` names them.
+    pub(super) deny: Vec<DenyEntry>,
+    /// The fingerprint of the workspace's rules that this guard includes; 0 for none.
     pub(super) of: u64,
 }
 
 impl Guard {
-    /// These rules and a workspace's own. What is closed by either is closed.
-    pub(super) fn with(&self, rules: &Rules) -> Guard {
+    /// Adds a workspace's own rules to these rules. A host is blocked if a `deny` entry of either names it.
+    pub(super) fn with(&self, rules: &HostRules) -> Guard {
         Guard {
             allow: [self.allow.as_slice(), &rules.allow].concat(),
             allow_loopback: self.allow_loopback,
@@ -127,16 +127,16 @@ impl Guard {
         }
     }
 
-    /// Parses a text and checks it.
-    pub(super) fn parse(&self, text: &str) -> Result<Target, Denied> {
+    /// Parses a URL and checks it.
+    pub(super) fn parse(&self, text: &str) -> Result<CheckedUrl, Denied> {
         if text.len() > MAX_URL_LEN {
             return Err(Denied::Length);
         }
         self.check(Url::parse(text).map_err(Denied::Url)?)
     }
 
-    /// Checks a URL; a redirect's comes here too.
-    pub(super) fn check(&self, url: Url) -> Result<Target, Denied> {
+    /// Checks a URL, also that of a redirect.
+    pub(super) fn check(&self, url: Url) -> Result<CheckedUrl, Denied> {
         if url.as_str().len() > MAX_URL_LEN {
             return Err(Denied::Length);
         }
@@ -161,16 +161,16 @@ impl Guard {
                 return Err(Denied::Host { host: host.to_string(), port });
             }
         }
-        Ok(Target { url, opened })
+        Ok(CheckedUrl { url, opened })
     }
 
-    /// May this address be called, by a URL or behind a name?
+    /// True if this address may be called, as part of a URL or behind a name.
     pub(super) fn permits(&self, address: IpAddr) -> bool {
         let public = address::is_global(address) || self.allow_loopback && address.is_loopback();
         public && !self.is_closed(address)
     }
 
-    /// Is this address never to be called, also where an entry opens its name?
+    /// True if a `deny` entry blocks this address, even if an `allow` entry names its host.
     pub(super) fn is_closed(&self, address: IpAddr) -> bool {
         self.deny.iter().any(|entry| entry.closes_address(address))
     }
@@ -185,7 +185,7 @@ impl Guard {
     }
 }
 
-/// A name without a dot is refused too: only a search list, the machine's own network, knows it.
+/// Refuses a name without a dot too: only the search list of the local network resolves it.
 fn permits_name(name: &str) -> bool {
     let refused = REFUSED_NAMES.iter().any(|below| name.strip_suffix(below).is_some_and(is_whole_labels));
     name.contains('.') && !name.starts_with('.') && !refused
@@ -209,15 +209,19 @@ mod tests {
 
     #[test]
     fn what_is_closed_is_never_called_whoever_opens_it() {
-        let entries = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an entry")).collect::<Vec<Allow>>();
-        let closed = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an entry")).collect::<Vec<Deny>>();
+        let entries =
+            |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an entry")).collect::<Vec<AllowEntry>>();
+        let closed =
+            |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an entry")).collect::<Vec<DenyEntry>>();
         let of_service = Guard {
             allow: entries(&["10.0.0.5:8080", "db.corp.internal:8080"]),
             deny: closed(&["10.0.0.6", "evil.example", "93.184.0.0/16"]),
             ..Guard::default()
         };
-        let rules =
-            Rules { allow: entries(&["10.0.0.6:8080", "10.0.0.7:8080"]), deny: closed(&["10.0.0.5", "shop.example"]) };
+        let rules = HostRules {
+            allow: entries(&["10.0.0.6:8080", "10.0.0.7:8080"]),
+            deny: closed(&["10.0.0.5", "shop.example"]),
+        };
         let guard = of_service.with(&rules);
         assert_ne!(guard.of, 0);
         for (url, passes) in [
@@ -234,8 +238,8 @@ mod tests {
         ] {
             assert_eq!(guard.parse(url).is_ok(), passes, "{url}");
         }
-        assert!(of_service.parse("http://10.0.0.7:8080/").is_err(), "another workspace is not opened to it");
-        assert!(guard.is_closed("93.184.7.7".parse().expect("an address")), "behind a name that is opened, too");
+        assert!(of_service.parse("http://10.0.0.7:8080/").is_err(), "one workspace's rules open nothing to others");
+        assert!(guard.is_closed("93.184.7.7".parse().expect("an address")), "also behind a name that is open");
     }
 
     fn verdict(text: &str) -> String {
@@ -311,15 +315,18 @@ mod tests {
         for (url, reason) in [
             (
                 "http:127.0.0.1/",
-                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it: outbound.allow=127.0.0.1:80",
+                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it: \
+                 outbound.allow=127.0.0.1:80",
             ),
             (
                 "http:/127.0.0.1/",
-                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it: outbound.allow=127.0.0.1:80",
+                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it: \
+                 outbound.allow=127.0.0.1:80",
             ),
             (
                 "http://127.0.0.1#@example.com/",
-                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it: outbound.allow=127.0.0.1:80",
+                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it: \
+                 outbound.allow=127.0.0.1:80",
             ),
             ("http://127.0.0.1:9000/", "the operator can allow it: outbound.allow=127.0.0.1:9000"),
             ("http://[::1]:9000/", "the operator can allow it: outbound.allow=[::1]:9000"),
@@ -353,14 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_refusal_tells_the_operator_to_set_opens_what_was_refused() {
+    fn the_setting_that_a_refusal_names_allows_the_call() {
         for url in
             ["http://127.0.0.1:9000/a", "http://[::1]/", "https://wiki/", "http://example.com:6379/", "http://0/"]
         {
             let refused = guard().parse(url).expect_err(url).to_string();
             let (_, entry) = refused.split_once("outbound.allow=").expect("the setting and its value");
-            let told = Guard { allow: vec![entry.parse().expect("an entry")], ..Guard::default() };
-            assert!(told.parse(url).is_ok_and(|target| target.opened), "{url}: {refused}");
+            let observed = Guard { allow: vec![entry.parse().expect("an entry")], ..Guard::default() };
+            assert!(observed.parse(url).is_ok_and(|target| target.opened), "{url}: {refused}");
         }
     }
 

@@ -1,12 +1,12 @@
-//! What a tenant asks to be sent, and how it changes from redirect to redirect.
+//! The request that a tenant asks for, and how redirects change it.
 //!
 //! Invariants
-//! - A user sets no header that frames the message, names the host or changes the protocol.
-//! - When a redirect leaves the origin, only headers known to carry no secret go along
-//!   ([`KEPT_HEADERS`]): any other may hold a key. They do not come back if the origin does. A header of that list
-//!   that does hold a secret stays behind as well, and a body that does is not sent on at all.
-//! - A redirect changes the method as browsers do: 303 makes everything but HEAD a GET, 301 and 302
-//!   make a POST a GET, 307 and 308 change nothing. What becomes a GET loses its body.
+//! - Users cannot set headers that frame the message, name the host or change the protocol.
+//! - When a redirect leaves the origin, only the headers in [`KEPT_HEADERS`] are sent on, because any other header may
+//!   contain a key. A dropped header is not restored if a later redirect returns to the origin. A header in the list
+//!   that contains a secret is dropped too. A redirect that would send a body with a secret is refused.
+//! - A redirect changes the method as in browsers. 303 turns everything but HEAD into a GET; 301 and 302 turn a POST
+//!   into a GET; 307 and 308 change nothing. A request that becomes a GET loses its body.
 //!
 //! Not here: whether a URL may be called (`guard`), how many redirects are followed (`outbound`).
 
@@ -16,22 +16,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kernel::ids::WorkspaceId;
+use kernel::kind::http_request::Method;
 use kernel::run::failure::{Class, Failure};
 use kernel::signals::trace::TraceParent;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 use url::form_urlencoded;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::Policy;
-use super::guard::{Denied, Guard, Target};
+use super::OutboundPolicy;
+use super::guard::{CheckedUrl, Denied, Guard};
+use crate::liveness::Liveness;
 use crate::mask::Mask;
-use crate::pulse::Pulse;
 
-/// How many headers a user may set, and how long they may be together.
+/// The limits for the number of request headers and for their total size.
 const MAX_HEADERS: usize = 100;
 const MAX_HEADER_BYTES: usize = 65_536;
 
@@ -67,21 +67,7 @@ const KEPT_HEADERS: [&str; 9] = [
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What is done to the resource. CONNECT and TRACE do not exist here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Method {
-    #[default]
-    Get,
-    Head,
-    Post,
-    Put,
-    Patch,
-    Delete,
-    Options,
-}
-
-/// What is sent along; each has its content type unless the user set one.
+/// The body of a request. Each variant implies a content type, unless the user set that header.
 #[derive(Clone, PartialEq)]
 pub enum Body {
     /// `application/json`
@@ -92,12 +78,12 @@ pub enum Body {
     Text(String),
 }
 
-/// Whether a byte of a call may have left this process: a stop of a call that may be made at most once goes by this, on
-/// every engine.
+/// Whether any byte of a call may have left this process. Both engines use it to stop a call that may be made at most
+/// once.
 #[derive(Clone, Debug, Default)]
-pub struct Sent(Arc<AtomicBool>);
+pub struct SentFlag(Arc<AtomicBool>);
 
-impl Sent {
+impl SentFlag {
     pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -107,42 +93,43 @@ impl Sent {
     }
 }
 
-/// One call, as a node asks for it.
+/// One call, as a node requests it.
 #[derive(Clone)]
 pub struct Request {
     pub method: Method,
     pub url: String,
     pub headers: Vec<(String, String)>,
-    /// Added to the query that the URL has.
+    /// Added to the query of the URL.
     pub query: Vec<(String, String)>,
     pub body: Option<Body>,
-    /// For the whole call: names, connections, redirects and the last byte of the body.
+    /// Covers the whole call: name resolution, connections, redirects and the last byte of the body.
     pub timeout: Duration,
-    /// The longest body that is taken, counted after decompression.
+    /// The maximum length of the response body, after decompression.
     pub max_response_bytes: usize,
     /// Sent as `Idempotency-Key` unless the user set that header.
     pub idempotency_token: Option<String>,
     /// Sent as `traceparent` unless the user set that header.
     pub trace: Option<TraceParent>,
-    /// Asked before each hop is sent: may this process still act?
-    pub pulse: Option<Arc<Pulse>>,
+    /// Checked before each message is sent: whether this process may still act.
+    pub liveness: Option<Arc<Liveness>>,
     /// Set just before the first byte may leave this process.
-    pub sent: Option<Sent>,
-    /// Whose call it is: connections are reused within a workspace only.
+    pub sent: Option<SentFlag>,
+    /// The workspace of the call. Connections are reused only within a workspace.
     pub partition: WorkspaceId,
-    /// The rules that it is checked by, if they were read before; otherwise they are read when it is sent.
-    pub policy: Option<Policy>,
-    /// The secrets that it carries: they are taken out of the answer, stay at their origin, and are wiped.
+    /// The rules for this call, if they were already read. Otherwise they are read when the call is sent.
+    pub policy: Option<OutboundPolicy>,
+    /// The secrets in this request. They are removed from the response, not sent to another origin, and wiped at the
+    /// end.
     pub secrets: Option<Arc<Mask>>,
-    /// Whether redirects are followed; if not, one is an answer.
+    /// Whether redirects are followed. If not, a redirect is an ordinary response.
     pub follows: bool,
-    /// Whether an answer beyond the bounds is cut short rather than refused: for whoever wants its status, and of the
-    /// rest an excerpt.
+    /// Whether a response beyond the limits is truncated instead of rejected, for callers that need only its status and
+    /// an excerpt.
     pub cuts: bool,
 }
 
 impl Request {
-    /// A bare call with half a minute and a mebibyte; change the fields for more.
+    /// A minimal call with a timeout of 30 seconds and a response limit of 1 MiB. Change the fields for more.
     pub fn new(method: Method, url: impl Into<String>, partition: WorkspaceId) -> Self {
         Self {
             method,
@@ -154,7 +141,7 @@ impl Request {
             max_response_bytes: 1 << 20,
             idempotency_token: None,
             trace: None,
-            pulse: None,
+            liveness: None,
             sent: None,
             partition,
             policy: None,
@@ -165,7 +152,7 @@ impl Request {
     }
 }
 
-/// What carries secrets is wiped.
+/// Wipes everything that may contain secrets.
 impl Drop for Request {
     fn drop(&mut self) {
         if self.secrets.is_none() {
@@ -191,7 +178,7 @@ pub(crate) fn wipe(value: &mut Value) {
     }
 }
 
-/// Headers, query and body may hold secrets, so only names and sizes are shown.
+/// Shows only names and sizes, because headers, query and body may contain secrets.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = Url::parse(&self.url).ok().and_then(|url| url.host_str().map(str::to_owned));
@@ -216,19 +203,19 @@ impl fmt::Debug for Body {
     }
 }
 
-/// One message to one checked target; a redirect turns it into the next.
+/// One message to one checked target. A redirect turns it into the next message.
 #[derive(Clone)]
-pub(super) struct Hop {
+pub(super) struct HopRequest {
     pub(super) method: reqwest::Method,
-    pub(super) target: Target,
+    pub(super) target: CheckedUrl,
     pub(super) headers: HeaderMap,
     pub(super) body: Option<Zeroizing<Vec<u8>>>,
-    /// Headers that hold a secret, and whether the body does.
+    /// The headers that contain a secret, and whether the body contains one.
     secret_headers: Vec<HeaderName>,
     secret_body: bool,
 }
 
-impl Hop {
+impl HopRequest {
     /// The first message of a call.
     pub(super) fn first(request: &Request, guard: &Guard) -> Result<Self, Failure> {
         let mut target = guard.parse(&request.url)?;
@@ -253,10 +240,10 @@ impl Hop {
         let secret_headers = headers.iter().filter(|(_, value)| holds(value.as_bytes()));
         let secret_headers = secret_headers.map(|(name, _)| name.clone()).collect();
         let secret_body = body.as_ref().is_some_and(|body| holds(body));
-        Ok(Self { method: request.method.into(), target, headers, body, secret_headers, secret_body })
+        Ok(Self { method: sent_method(request.method), target, headers, body, secret_headers, secret_body })
     }
 
-    /// The message that a redirect asks for.
+    /// The message that follows a redirect.
     pub(super) fn redirected(mut self, status: StatusCode, location: &str, guard: &Guard) -> Result<Self, Failure> {
         let url = self.target.url.join(location).map_err(Denied::Url)?;
         let target = guard.check(url)?;
@@ -279,7 +266,7 @@ impl Hop {
         Ok(self)
     }
 
-    /// The headers that go along to another origin.
+    /// The headers that are also sent to another origin.
     fn kept(&self) -> HeaderMap {
         let goes = |name: &HeaderName| KEPT_HEADERS.contains(&name.as_str()) && !self.secret_headers.contains(name);
         let kept = self.headers.iter().filter(|(name, _)| goes(name));
@@ -298,14 +285,14 @@ fn becomes_get(status: StatusCode, method: &reqwest::Method) -> bool {
 fn user_headers(pairs: &[(String, String)]) -> Result<HeaderMap, Failure> {
     let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
     if pairs.len() > MAX_HEADERS || bytes > MAX_HEADER_BYTES {
-        let limits = format!("at most {MAX_HEADERS} headers and {MAX_HEADER_BYTES} bytes of them may be sent");
+        let limits = format!("a request may have at most {MAX_HEADERS} headers with {MAX_HEADER_BYTES} bytes in total");
         return Err(Failure::new(Class::ValidationError, limits));
     }
     let mut headers = HeaderMap::new();
     for (name, text) in pairs {
         let Ok(parsed) = HeaderName::try_from(name.as_str()) else {
             let short: String = name.chars().take(80).collect();
-            return Err(Failure::new(Class::ValidationError, format!("{short:?} is no header name")));
+            return Err(Failure::new(Class::ValidationError, format!("{short:?} is not a valid header name")));
         };
         if REFUSED_HEADERS.contains(&parsed.as_str()) {
             return Err(Denied::Header(parsed.to_string()).into());
@@ -315,10 +302,13 @@ fn user_headers(pairs: &[(String, String)]) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// A header's value, in UTF-8; one that would break the line is refused, and never shown.
+/// A header's value, in UTF-8. A value that would break the line is refused, and never shown.
 fn value(name: &str, text: &str) -> Result<HeaderValue, Failure> {
-    let mut value = HeaderValue::try_from(text.as_bytes())
-        .map_err(|_| Failure::new(Class::ValidationError, format!("header {name:?} holds a character it may not")))?;
+    let bad = |_| {
+        let message = format!("header {name:?} contains a line break or another character that headers cannot carry");
+        Failure::new(Class::ValidationError, message)
+    };
+    let mut value = HeaderValue::try_from(text.as_bytes()).map_err(bad)?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -336,18 +326,8 @@ fn written(body: &Body, headers: &mut HeaderMap) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(bytes)
 }
 
-impl From<Method> for reqwest::Method {
-    fn from(method: Method) -> Self {
-        match method {
-            Method::Get => Self::GET,
-            Method::Head => Self::HEAD,
-            Method::Post => Self::POST,
-            Method::Put => Self::PUT,
-            Method::Patch => Self::PATCH,
-            Method::Delete => Self::DELETE,
-            Method::Options => Self::OPTIONS,
-        }
-    }
+fn sent_method(method: Method) -> reqwest::Method {
+    reqwest::Method::from_bytes(method.name().as_bytes()).expect("the name of a method is a token")
 }
 
 #[cfg(test)]
@@ -363,11 +343,11 @@ mod tests {
         request
     }
 
-    fn first(headers: &[(&str, &str)]) -> Result<Hop, Failure> {
-        Hop::first(&request(headers), &Guard::default())
+    fn first(headers: &[(&str, &str)]) -> Result<HopRequest, Failure> {
+        HopRequest::first(&request(headers), &Guard::default())
     }
 
-    fn shown(hop: &Hop) -> String {
+    fn shown(hop: &HopRequest) -> String {
         let mut names: Vec<&str> = hop.headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         let body = hop.body.as_ref().map_or(0, |body| body.len());
@@ -406,7 +386,7 @@ mod tests {
     fn what_holds_a_secret_stays_at_its_origin_whatever_it_is_called() {
         let mut request = request(&[("Accept", "text/s3cret"), ("User-Agent", "mine"), ("X-Key", "s3cret")]);
         request.secrets = Some(Arc::new(Mask::new(["s3cret"])));
-        let first = |request: &Request| Hop::first(request, &Guard::default()).expect("a message");
+        let first = |request: &Request| HopRequest::first(request, &Guard::default()).expect("a message");
         let hop = first(&request).redirected(StatusCode::TEMPORARY_REDIRECT, "https://b.example/", &Guard::default());
         assert_eq!(shown(&hop.expect("a message")), "POST https://b.example/ 5 content-type,user-agent");
         request.body = Some(Body::Json(serde_json::json!({"k": "s3cret"})));
@@ -414,7 +394,7 @@ mod tests {
             (StatusCode::TEMPORARY_REDIRECT, "/y", true),
             (StatusCode::TEMPORARY_REDIRECT, "https://b.example/", false),
             (StatusCode::PERMANENT_REDIRECT, "http://a.example/x", false),
-            // What becomes a GET has no body to send on.
+            // A request that becomes a GET has no body to send.
             (StatusCode::FOUND, "https://b.example/", true),
             (StatusCode::SEE_OTHER, "https://b.example/", true),
         ] {
@@ -432,7 +412,7 @@ mod tests {
         for name in ["Host", "CONTENT-LENGTH", "Transfer-Encoding", "Connection", "Upgrade", "TE", "Expect"] {
             let failure = first(&[(name, "x")]).err().expect("a refusal");
             assert_eq!(failure.class, Class::SecurityError, "{name}");
-            assert!(failure.message.starts_with("egress_denied: header"), "{failure:?}");
+            assert!(failure.message.contains("may not set the header"), "{failure:?}");
         }
         let many = vec![("a", "b"); 101];
         let long = "x".repeat(MAX_HEADER_BYTES);

@@ -1,12 +1,11 @@
-//! From a name to addresses that may be called.
+//! Resolves a name to addresses that may be called.
 //!
 //! Invariants
-//! - One forbidden answer refuses the name: a mixed answer is an attack or a mistake.
-//! - What is handed over is what was checked, and the connection goes there: there is no second
-//!   question that could be answered otherwise.
-//! - A workspace has few questions open at a time, so that slow names hold up only their owner.
+//! - If one address of a name is forbidden, the whole name is refused: a mixed result is an attack or a mistake.
+//! - The connection goes to the addresses that were checked. There is no second lookup that could give another result.
+//! - A workspace has few lookups in progress at a time, so that slow names delay only that workspace.
 //!
-//! Not here: addresses written in a URL, which never come here (`guard`).
+//! Not here: addresses in a URL, which are never resolved (`guard`).
 
 use std::fmt;
 use std::io;
@@ -19,11 +18,11 @@ use tokio::sync::Semaphore;
 
 use super::guard::Guard;
 
-/// Answers a name with its addresses.
+/// Resolves a name to its addresses.
 pub type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
 
-/// How many names a client resolves at a time. The system's resolver blocks a thread for each,
-/// and goes on doing so when nobody waits any more.
+/// How many names a client resolves at a time. The system's resolver blocks a thread for each, even after the caller
+/// has given up.
 const MAX_OPEN_LOOKUPS: usize = 16;
 
 /// How many of a name's addresses are tried.
@@ -42,31 +41,31 @@ pub(super) fn system() -> Lookup {
 /// The name has no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the name has no address")]
-pub(super) struct Unknown;
+pub(super) struct NoAddress;
 
-/// The name has an address that may not be called.
+/// The name has an address that is not public.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the name has an address that is not public")]
-pub(super) struct NotPublic;
+pub(super) struct PrivateAddress;
 
-/// The name has an address that is never to be called, whatever opens the name.
+/// The name has an address that a `deny` entry blocks, even if an `allow` entry names the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the name has an address that is closed")]
-pub(super) struct Closed;
+#[error("the name has an address that a deny entry blocks")]
+pub(super) struct ClosedAddress;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// A resolver that answers only with what may be called.
+/// A resolver that returns only addresses that may be called.
 #[derive(Clone)]
-pub(super) struct Checked {
+pub(super) struct GuardedResolver {
     lookup: Lookup,
     guard: Arc<Guard>,
-    /// Asked only for names that an operator's entry opens, whose addresses are not checked.
+    /// True if `allow` entries name the hosts. Their addresses need not be public then, but `deny` entries still apply.
     opened: bool,
     permits: Arc<Semaphore>,
 }
 
-impl Checked {
+impl GuardedResolver {
     pub(super) fn new(lookup: Lookup, guard: Arc<Guard>, opened: bool) -> Self {
         Self { lookup, guard, opened, permits: Arc::new(Semaphore::new(MAX_OPEN_LOOKUPS)) }
     }
@@ -74,36 +73,36 @@ impl Checked {
     async fn addresses(self, name: String) -> Result<Vec<SocketAddr>, Error> {
         let permit = Arc::clone(&self.permits).acquire_owned().await?;
         let question = (self.lookup)(name.clone());
-        // In a task of its own: a caller that gives up must not free the permit of a thread in use.
+        // The lookup has its own task: a caller that gives up must not free the permit while the thread is busy.
         let answer = tokio::spawn(async move {
             let answer = question.await;
             drop(permit);
             answer
         });
-        let addresses = answer.await?.map_err(|_| Unknown)?;
+        let addresses = answer.await?.map_err(|_| NoAddress)?;
         if addresses.is_empty() {
-            return Err(Unknown.into());
+            return Err(NoAddress.into());
         }
         if addresses.iter().any(|address| self.guard.is_closed(*address)) {
-            return Err(Closed.into());
+            return Err(ClosedAddress.into());
         }
         if !self.opened && !addresses.iter().all(|address| self.guard.permits(*address)) {
-            return Err(NotPublic.into());
+            return Err(PrivateAddress.into());
         }
         Ok(addresses.into_iter().take(MAX_ADDRESSES).map(|address| SocketAddr::new(address, 0)).collect())
     }
 }
 
-impl Resolve for Checked {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let addresses = self.clone().addresses(name.as_str().to_owned());
         Box::pin(async move { Ok(Box::new(addresses.await?.into_iter()) as Addrs) })
     }
 }
 
-impl fmt::Debug for Checked {
+impl fmt::Debug for GuardedResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checked").field("opened", &self.opened).finish_non_exhaustive()
+        f.debug_struct("GuardedResolver").field("opened", &self.opened).finish_non_exhaustive()
     }
 }
 
@@ -112,8 +111,8 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// A resolver that gives each answer once, in turn.
-    fn scripted(opened: bool, answers: &[&[&str]]) -> Checked {
+    /// A resolver that returns each result once, in order.
+    fn scripted(opened: bool, answers: &[&[&str]]) -> GuardedResolver {
         let answers: Vec<Vec<IpAddr>> =
             answers.iter().rev().map(|all| all.iter().map(|a| a.parse().expect("an address")).collect()).collect();
         let answers = Mutex::new(answers);
@@ -121,10 +120,10 @@ mod tests {
             let next = answers.lock().expect("no test panics while holding it").pop();
             Box::pin(async move { next.ok_or_else(|| io::Error::other("no such name")) })
         });
-        Checked::new(lookup, Arc::new(Guard::default()), opened)
+        GuardedResolver::new(lookup, Arc::new(Guard::default()), opened)
     }
 
-    async fn ask(resolver: &Checked) -> String {
+    async fn ask(resolver: &GuardedResolver) -> String {
         match resolver.clone().addresses("a.example".to_owned()).await {
             Ok(addresses) => addresses.iter().map(|a| a.ip().to_string()).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string(),
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_changes_is_checked_anew() {
+    async fn a_changed_answer_is_checked_again() {
         let resolver = scripted(false, &[&["1.1.1.1"], &["127.0.0.1"]]);
         assert_eq!(ask(&resolver).await, "1.1.1.1");
         assert_eq!(ask(&resolver).await, REFUSED);

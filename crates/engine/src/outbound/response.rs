@@ -1,20 +1,21 @@
-//! What came back, within bounds, and the failure it may mean.
+//! Reads a response, within limits, and derives the failure it may mean.
 //!
 //! Invariants
-//! - No more than the allowed bytes of a body are ever held, however small it was on the wire.
-//! - A body is a JSON value if it says so and is one; else text if it is UTF-8; else
-//!   `{"base64": "…"}`. So nothing is lost, and nothing is guessed.
-//! - Header names are in lower case; values of one name are joined by `, ` (of `set-cookie` by a
-//!   new line, for a cookie may hold a comma).
-//! - An excerpt is an answer whatever its length, and whatever becomes of its body: it has the status, and what else
-//!   there is.
-//! - Secrets of the request are taken out before anything is cut short or encoded, so that no half of one is left.
+//! - Memory never holds more of a body than the limit allows, even if the body was small before decompression.
+//! - A body becomes a JSON value if its content type is JSON and it parses; else text if it is UTF-8; else `{"base64":
+//!   "…"}`. Nothing is lost or guessed.
+//! - Header names are in lower case. Values of one name are joined by `, `; those of `set-cookie` by a new line,
+//!   because a cookie may contain a comma.
+//! - An excerpt always has the status. It is a valid `Response` even if the body is incomplete or exceeds the limits.
+//! - Secrets of the request are removed before anything is truncated or encoded, so that no part of a secret remains.
 //!
-//! Not here: whether a status fails a node (its kind decides), what is looked for (`mask`), what can be stored.
+//! Not here: whether a status fails a node (its kind decides), finding secrets (`mask`), what can be stored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use kernel::run::failure::{Class, Failure};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
@@ -23,30 +24,30 @@ use url::Url;
 
 use crate::mask::Mask;
 
-/// How many headers an answer may have, and how long they may be together.
+/// The limits for the number of response headers and for their total size.
 pub(super) const MAX_HEADERS: usize = 128;
 const MAX_HEADER_BYTES: usize = 65_536;
 
 /// How much of a body a failure quotes.
 const MAX_EXCERPT_CHARS: usize = 500;
-/// How long an excerpt is waited for.
+/// How long to wait for an excerpt.
 const EXCERPT_WAIT: Duration = Duration::from_secs(1);
 
-/// The answer to a call.
+/// The response to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
     pub status: u16,
     pub headers: BTreeMap<String, String>,
     pub body: Value,
-    /// Where the answer came from, after redirects.
+    /// The URL that the response came from, after redirects.
     pub url: String,
 }
 
-/// The failure that an answer means, or none for one below 400. It quotes the body and keeps what
-/// the other side said about when to come back.
+/// The failure that a response means, or none for a status below 400. It quotes the body and keeps the delay that the
+/// receiver asked for.
 pub fn failure_of(response: &Response) -> Option<Failure> {
     let url = Url::parse(&response.url).ok();
-    let host = url.as_ref().and_then(Url::host_str).unwrap_or("the other side");
+    let host = url.as_ref().and_then(Url::host_str).unwrap_or("the receiver");
     let mut message = format!("{host} answered {}", response.status);
     let excerpt = excerpt(&response.body);
     if !excerpt.is_empty() {
@@ -55,28 +56,28 @@ pub fn failure_of(response: &Response) -> Option<Failure> {
     Failure::from_status(response.status, message, wanted_wait(response))
 }
 
-/// How long the other side asked to wait before it is called again.
+/// The delay that the receiver asked for before the next call.
 pub fn wanted_wait(response: &Response) -> Option<Duration> {
     response.headers.get("retry-after").and_then(|text| retry_after(text, Timestamp::now()))
 }
 
-/// Takes in an answer, or says which bound it broke.
+/// Reads a response, or returns which limit it exceeded.
 pub(super) async fn read(
     mut answer: reqwest::Response,
     max_bytes: usize,
     secrets: Option<&Mask>,
-) -> Result<Response, Refused> {
+) -> Result<Response, ResponseError> {
     let status = answer.status().as_u16();
     let url = answer.url().to_string();
     let headers = lowercased(answer.headers())?;
     let announced = answer.content_length().unwrap_or(0);
     if usize::try_from(announced).map_or(true, |announced| announced > max_bytes) {
-        return Err(Refused::TooBig(max_bytes));
+        return Err(ResponseError::TooBig(max_bytes));
     }
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
         if chunk.len() > max_bytes - bytes.len() {
-            return Err(Refused::TooBig(max_bytes));
+            return Err(ResponseError::TooBig(max_bytes));
         }
         bytes.extend_from_slice(&chunk);
     }
@@ -85,8 +86,8 @@ pub(super) async fn read(
         let body = body(bytes, content_type);
         return Ok(Response { status, headers, body, url });
     };
-    // As values first: what is written with escapes nobody thought of is plain once it is read. Bytes that are no
-    // text are to be base64, which would hide what they hold.
+    // Mask parsed values first: unusual escapes are gone once the body is parsed. Mask bytes that are not text before
+    // base64 would hide what they contain.
     let mut body = match std::str::from_utf8(&bytes) {
         Ok(_) => body(bytes, content_type),
         Err(_) => body(secrets.bytes(&bytes).unwrap_or(bytes), content_type),
@@ -97,8 +98,8 @@ pub(super) async fn read(
     Ok(Response { status, headers, body, url: masked(url) })
 }
 
-/// Takes an answer's status, when to come back, and the start of its body as text. With secrets there is no body: a cut
-/// may leave half of one.
+/// Reads the status, the requested delay and the start of the body as text. If the request carries secrets, the body is
+/// left out, because truncation may leave part of a secret.
 pub(super) async fn excerpt_of(mut answer: reqwest::Response, max_bytes: usize, secrets: Option<&Mask>) -> Response {
     let (status, url) = (answer.status().as_u16(), answer.url().to_string());
     let wait = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
@@ -116,26 +117,26 @@ pub(super) async fn excerpt_of(mut answer: reqwest::Response, max_bytes: usize, 
             }
         }
     };
-    // What has come by then is the excerpt.
+    // The excerpt is what arrived within this time.
     let _over = tokio::time::timeout(EXCERPT_WAIT, fill).await.is_err();
     Response { status, headers, body: Value::String(String::from_utf8_lossy(&bytes).into_owned()), url }
 }
 
-/// Why an answer is not taken.
+/// Why a response is rejected.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum ResponseError {
     #[error("a body of more than {0} bytes")]
     TooBig(usize),
-    #[error("more than {MAX_HEADERS} headers or {MAX_HEADER_BYTES} bytes of them")]
+    #[error("more than {MAX_HEADERS} headers or {MAX_HEADER_BYTES} bytes of headers")]
     TooManyHeaders,
     #[error(transparent)]
     Broken(#[from] reqwest::Error),
 }
 
-fn lowercased(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Refused> {
+fn lowercased(headers: &HeaderMap) -> Result<BTreeMap<String, String>, ResponseError> {
     let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if headers.len() > MAX_HEADERS || bytes > MAX_HEADER_BYTES {
-        return Err(Refused::TooManyHeaders);
+        return Err(ResponseError::TooManyHeaders);
     }
     let mut all = BTreeMap::<String, String>::new();
     for (name, value) in headers {
@@ -162,7 +163,7 @@ fn body(bytes: Vec<u8>, content_type: &str) -> Value {
     }
     match String::from_utf8(bytes) {
         Ok(text) => Value::String(text),
-        Err(error) => json!({ "base64": base64(error.as_bytes()) }),
+        Err(error) => json!({ "base64": STANDARD.encode(error.as_bytes()) }),
     }
 }
 
@@ -172,21 +173,7 @@ fn is_json(content_type: &str) -> bool {
     essence.ends_with("/json") || essence.ends_with("+json")
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let at = |n: usize| u32::from(group.get(n).copied().unwrap_or(0));
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for n in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * n) & 63) as usize];
-            text.push(if n <= group.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
-}
-
-/// `Retry-After`: seconds, or a date that is then counted from now.
+/// `Retry-After`: seconds, or a date, which is converted to a delay from now.
 fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     if let Ok(seconds) = text.parse::<u32>() {
@@ -196,7 +183,7 @@ fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::try_from(date.duration_since(now)).unwrap_or(Duration::ZERO))
 }
 
-/// The start of a body on one line, without what would move a reader's cursor.
+/// The start of a body on one line, without control characters.
 fn excerpt(body: &Value) -> String {
     let text = match body {
         Value::String(text) => text.trim().to_owned(),
@@ -211,11 +198,11 @@ fn excerpt(body: &Value) -> String {
     excerpt
 }
 
-impl Refused {
-    /// The failure of a call to that host; a broken connection is for the caller to explain.
+impl ResponseError {
+    /// The failure of a call to that host. The caller explains a broken connection.
     pub(super) fn failure(&self, host: &str, explain: impl FnOnce(&reqwest::Error) -> Failure) -> Failure {
         match self {
-            Refused::Broken(error) => explain(error),
+            ResponseError::Broken(error) => explain(error),
             bound => Failure::new(Class::ValidationError, format!("{host} answered with {bound}")),
         }
     }
@@ -233,7 +220,7 @@ mod tests {
             ("Application/JSON", b"null", Value::Null),
             ("application/json", b"{broken", json!("{broken")),
             ("application/json", b"", json!("")),
-            // No number here holds it: its digits are kept.
+            // Too large for any number type here: its digits are kept as text.
             ("application/json", b"{\"id\":123456789012345678901}", json!({"id": "123456789012345678901"})),
             ("text/plain", b"{\"a\":1}", json!("{\"a\":1}")),
             ("", "é".as_bytes(), json!("é")),

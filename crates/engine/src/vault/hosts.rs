@@ -1,8 +1,8 @@
 //! The hosts that a secret may be sent to.
 //!
 //! Invariants
-//! - A host is written as URLs write it, so that the two can be compared letter by letter.
-//! - Whoever sends a secret checks the host that the call goes to. A redirect takes no secret to another origin
+//! - A host is stored in the normal form that URLs use, so it can be compared with a URL's host byte by byte.
+//! - The host is checked for the first URL of a call only: a redirect never carries a secret to another origin
 //!   (`outbound::request`).
 
 use kernel::run::failure::{Class, Failure};
@@ -10,21 +10,21 @@ use url::{Host, Url};
 
 use super::Error;
 
-/// The most hosts of one secret.
+/// The maximum number of hosts of one secret.
 pub(super) const MOST: usize = 20;
 const LONGEST: usize = 253;
 
-/// A secret that may be sent to some hosts only.
+/// A secret that may only be sent to certain hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct HostLimit {
     pub name: String,
     pub hosts: Vec<String>,
 }
 
-impl Bound {
-    /// May it be sent to this URL? The failure names the secret and the hosts, and nothing that the secret holds.
+impl HostLimit {
+    /// Checks that the secret may be sent to this URL. The failure names the secret and the hosts, never the value.
     pub fn check(&self, url: &str) -> Result<(), Failure> {
-        // A URL that cannot be read is called by nobody: the guard says what is wrong with it.
+        // An invalid URL is never called: the guard reports what is wrong with it.
         let Ok(url) = Url::parse(url) else { return Ok(()) };
         let host = url.host_str().unwrap_or_default();
         if self.hosts.iter().any(|bound| bound == host.strip_suffix('.').unwrap_or(host)) {
@@ -39,17 +39,17 @@ impl Bound {
     }
 }
 
-/// Hosts as they are compared.
+/// Converts hosts to the normal form that URLs use. Fails if a text is no host.
 pub(super) fn normal(hosts: &[String]) -> Result<Vec<String>, Error> {
     if hosts.len() > MOST {
-        return Err(Error::Hosts);
+        return Err(Error::InvalidHosts);
     }
     let normal = |text: &String| {
         let text = text.strip_suffix('.').unwrap_or(text);
         if text.is_empty() || text.len() > LONGEST || text.contains(['*', '/', '@', '%']) {
-            return Err(Error::Hosts);
+            return Err(Error::InvalidHosts);
         }
-        Host::parse(text).map(|host| host.to_string()).map_err(|_| Error::Hosts)
+        Host::parse(text).map(|host| host.to_string()).map_err(|_| Error::InvalidHosts)
     };
     hosts.iter().map(normal).collect()
 }
@@ -63,7 +63,7 @@ mod tests {
         let hosts = ["API.example.com.", "10.0.0.5", "[fd00::1]"].map(str::to_owned);
         let hosts = normal(&hosts).expect("hosts");
         assert_eq!(hosts, ["api.example.com", "10.0.0.5", "[fd00::1]"]);
-        let bound = Bound { name: "KEY".to_owned(), hosts };
+        let bound = HostLimit { name: "KEY".to_owned(), hosts };
         for url in
             ["https://api.example.com/x", "https://API.EXAMPLE.com.:8443/", "http://10.0.0.5", "http://[fd00::1]:1/"]
         {

@@ -1,9 +1,9 @@
-//! The outer keys: the first seals, every one opens, so that a key can be replaced.
+//! The outer keys. The first one encrypts and all of them decrypt, so that a key can be replaced.
 //!
 //! Invariants
-//! - No key is shown: not by `Debug`, not by an error, which says which line is wrong and never what.
+//! - No key is ever shown, neither by `Debug` nor by an error. An error names the line, not its content.
 //!
-//! Not here: where they come from (`server::access::secrets`).
+//! Not here: where the keys come from (`server::access::secrets`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,74 +14,68 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-/// Keys that cannot be used: which of them, and why.
+/// Why the keys cannot be used: the number of the first bad key, and its problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("key {at} {problem}")]
-pub struct BadKeys {
+pub struct InvalidKeys {
     at: usize,
     problem: &'static str,
 }
 
-/// One outer key, with the id that rows carry.
-pub(super) struct Key {
-    id: String,
+/// One outer key, with the id that is stored on the rows of secrets that it encrypted.
+pub(super) struct OuterKey {
+    pub(super) id: String,
     pub(super) cipher: Aes256Gcm,
 }
 
-impl Key {
-    pub(super) fn id(&self) -> &str {
-        &self.id
-    }
-}
-
-/// The outer keys; none if there are none. Cheap to clone.
+/// The outer keys, possibly none. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Keys(Arc<Vec<Key>>);
+pub struct OuterKeys(Arc<Vec<OuterKey>>);
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for OuterKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({})", self.0.len())
+        write!(f, "OuterKeys({})", self.0.len())
     }
 }
 
-impl Keys {
-    /// Reads keys, each `ID:BASE64` of 32 bytes, a line each or separated by commas. Empty lines and those that begin
+impl OuterKeys {
+    /// Parses keys, each `ID:BASE64` of 32 bytes, one per line or separated by commas. Empty lines and lines that start
     /// with # are skipped.
-    pub fn parse(text: &str) -> Result<Keys, BadKeys> {
+    pub fn parse(text: &str) -> Result<OuterKeys, InvalidKeys> {
         let lines = text.split(['\n', ',']).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let mut keys: Vec<Key> = Vec::new();
+        let mut keys: Vec<OuterKey> = Vec::new();
         for (at, line) in lines.enumerate() {
-            let bad = |problem| BadKeys { at: at + 1, problem };
+            let bad = |problem| InvalidKeys { at: at + 1, problem };
             let (id, encoded) = line.split_once(':').ok_or(bad("has no id: write ID:BASE64"))?;
             if !is_id(id) {
                 return Err(bad("has an id that is not 1 to 32 letters, digits, - and _"));
             }
             if keys.iter().any(|key| key.id == id) {
-                return Err(bad("has the id of another"));
+                return Err(bad("has the same id as another key; give each key its own id"));
             }
             let wrong = bad("is not 32 bytes in base64; make one with `openssl rand -base64 32`");
             let bytes = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| wrong)?);
             let cipher = Aes256Gcm::new_from_slice(&bytes).map_err(|_| wrong)?;
-            keys.push(Key { id: id.to_owned(), cipher });
+            keys.push(OuterKey { id: id.to_owned(), cipher });
         }
-        Ok(Keys(Arc::new(keys)))
+        Ok(OuterKeys(Arc::new(keys)))
     }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The one that seals.
-    pub(super) fn first(&self) -> Option<&Key> {
+    /// The key that encrypts.
+    pub(super) fn first(&self) -> Option<&OuterKey> {
         self.0.first()
     }
 
-    pub(super) fn of(&self, id: &str) -> Option<&Key> {
+    pub(super) fn of(&self, id: &str) -> Option<&OuterKey> {
         self.0.iter().find(|key| key.id == id)
     }
 }
 
-/// A new random key of this id, as `Keys::parse` reads it.
+/// A new random key with this id, in the format that `OuterKeys::parse` reads.
 pub fn generate(id: &str) -> Zeroizing<String> {
     let mut bytes = Aes256Gcm::generate_key(&mut OsRng);
     let encoded = Zeroizing::new(STANDARD.encode(bytes));
@@ -100,14 +94,14 @@ mod tests {
     #[test]
     fn keys_are_read_by_line_or_comma_and_the_first_seals() {
         let (one, two) = (generate("one"), generate("two"));
-        let lines = Keys::parse(&format!("# outer keys\n\n{}{}", one.as_str(), two.as_str())).expect("keys");
-        let commas = Keys::parse(&format!("{},{}", one.trim(), two.trim())).expect("keys");
+        let lines = OuterKeys::parse(&format!("# outer keys\n\n{}{}", one.as_str(), two.as_str())).expect("keys");
+        let commas = OuterKeys::parse(&format!("{},{}", one.trim(), two.trim())).expect("keys");
         for keys in [lines, commas] {
-            assert_eq!(keys.first().map(Key::id), Some("one"));
+            assert_eq!(keys.first().map(|key| key.id.as_str()), Some("one"));
             assert!(keys.of("two").is_some() && keys.of("three").is_none());
-            assert_eq!(format!("{keys:?}"), "Keys(2)");
+            assert_eq!(format!("{keys:?}"), "OuterKeys(2)");
         }
-        assert!(Keys::parse(" \n# none\n").expect("no keys").is_empty());
+        assert!(OuterKeys::parse(" \n# none\n").expect("no keys").is_empty());
     }
 
     #[test]
@@ -116,11 +110,11 @@ mod tests {
         for (text, problem) in [
             ("hunter2hunter2".to_owned(), "key 1 has no id: write ID:BASE64"),
             (format!("{}a b:hunter2", good.as_str()), "key 2 has an id that is not 1 to 32 letters, digits, - and _"),
-            (format!("{0}{0}", good.as_str()), "key 2 has the id of another"),
+            (format!("{0}{0}", good.as_str()), "key 2 has the same id as another key; give each key its own id"),
             ("k:hunter2".to_owned(), "key 1 is not 32 bytes in base64; make one with `openssl rand -base64 32`"),
             ("k:aHVudGVyMg==".to_owned(), "key 1 is not 32 bytes in base64; make one with `openssl rand -base64 32`"),
         ] {
-            assert_eq!(Keys::parse(&text).expect_err("no key").to_string(), problem);
+            assert_eq!(OuterKeys::parse(&text).expect_err("no key").to_string(), problem);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The two seals of a secret: AES-256-GCM, the nonce in front.
+//! The two layers of encryption of a secret: AES-256-GCM, with the nonce in front.
 //!
 //! Invariants
-//! - Each version has a random data key of its own, which seals once.
-//! - Both seals are bound to workspace, name and version, and to what they hold; the outer one to its key's id too.
-//!   What was moved, renamed or put back under another number does not open.
+//! - Each version has its own random data key, which is used for one encryption only.
+//! - Both layers are bound to workspace, name, version and purpose (value or key). The outer layer is also bound to the
+//!   id of its key. A row that was moved, renamed or renumbered cannot be decrypted.
 //!
-//! Not here: which key (`keys`), where the result is kept (`store::access::secret`).
+//! Not here: which key encrypts (`keys`), where the result is stored (`store::access::secret`).
 
 use aes_gcm::aead::{Aead, AeadCore, OsRng, Payload};
 use aes_gcm::{Aes256Gcm, KeyInit, Nonce};
@@ -13,77 +13,77 @@ use kernel::ids::WorkspaceId;
 use store::access::secret::Sealed;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::keys::Key;
+use super::keys::OuterKey;
 
 const NONCE: usize = 12;
 
-/// Seals a value under a new data key, and that under the outer key.
-pub(super) fn seal(outer: &Key, workspace: WorkspaceId, name: &str, version: i32, value: &[u8]) -> Sealed {
+/// Encrypts a value with a new data key, and the data key with the outer key.
+pub(super) fn seal(outer: &OuterKey, workspace: WorkspaceId, name: &str, version: i32, value: &[u8]) -> Sealed {
     let mut data = Aes256Gcm::generate_key(&mut OsRng);
-    let place = Place { workspace, name, version };
+    let associated_data = AssociatedData { workspace, name, version };
     let sealed = Sealed {
         workspace,
         name: name.to_owned(),
         version,
-        value: encrypt(&Aes256Gcm::new(&data), value, &place.of_value()),
-        key: encrypt(&outer.cipher, &data, &place.of_key(outer.id())),
-        key_id: outer.id().to_owned(),
+        value: encrypt(&Aes256Gcm::new(&data), value, &associated_data.of_value()),
+        key: encrypt(&outer.cipher, &data, &associated_data.of_key(&outer.id)),
+        key_id: outer.id.clone(),
         hosts: None,
     };
     data.as_mut_slice().zeroize();
     sealed
 }
 
-/// Opens a secret with the outer key that sealed it; none if it was tampered with, or the key is another.
-pub(super) fn open(sealed: &Sealed, outer: &Key) -> Option<Zeroizing<String>> {
+/// Decrypts a secret with its outer key. None if the row was tampered with or the key is a different one.
+pub(super) fn open(sealed: &Sealed, outer: &OuterKey) -> Option<Zeroizing<String>> {
     let data = data_key(sealed, outer)?;
     let cipher = Aes256Gcm::new_from_slice(&data).ok()?;
-    let mut value = decrypt(&cipher, &sealed.value, &Place::of(sealed).of_value())?;
-    // Moved, not copied: what is not text is wiped with `value`.
+    let mut value = decrypt(&cipher, &sealed.value, &AssociatedData::of(sealed).of_value())?;
+    // Moved, not copied: bytes that are not UTF-8 are wiped together with `value`.
     match std::str::from_utf8(&value) {
         Ok(_) => String::from_utf8(std::mem::take(&mut *value)).ok().map(Zeroizing::new),
         Err(_) => None,
     }
 }
 
-/// Does this outer key open the secret's data key? The value stays sealed.
-pub(super) fn opens(sealed: &Sealed, outer: &Key) -> bool {
+/// True if this outer key decrypts the secret's data key. The value stays encrypted.
+pub(super) fn opens(sealed: &Sealed, outer: &OuterKey) -> bool {
     data_key(sealed, outer).is_some()
 }
 
-/// The data key of a secret under another outer key; the value stays sealed.
-pub(super) fn reseal(sealed: &Sealed, outer: &Key, next: &Key) -> Option<Vec<u8>> {
+/// Re-encrypts a secret's data key with another outer key. The value stays encrypted.
+pub(super) fn reseal(sealed: &Sealed, outer: &OuterKey, next: &OuterKey) -> Option<Vec<u8>> {
     let data = data_key(sealed, outer)?;
-    Some(encrypt(&next.cipher, &data, &Place::of(sealed).of_key(next.id())))
+    Some(encrypt(&next.cipher, &data, &AssociatedData::of(sealed).of_key(&next.id)))
 }
 
-fn data_key(sealed: &Sealed, outer: &Key) -> Option<Zeroizing<Vec<u8>>> {
-    decrypt(&outer.cipher, &sealed.key, &Place::of(sealed).of_key(outer.id()))
+fn data_key(sealed: &Sealed, outer: &OuterKey) -> Option<Zeroizing<Vec<u8>>> {
+    decrypt(&outer.cipher, &sealed.key, &AssociatedData::of(sealed).of_key(&outer.id))
 }
 
-fn encrypt(cipher: &Aes256Gcm, plain: &[u8], place: &[u8]) -> Vec<u8> {
+fn encrypt(cipher: &Aes256Gcm, plain: &[u8], associated_data: &[u8]) -> Vec<u8> {
     let nonce = Aes256Gcm::generate_nonce(&mut OsRng);
     let mut sealed = nonce.to_vec();
-    let body = cipher.encrypt(&nonce, Payload { msg: plain, aad: place });
+    let body = cipher.encrypt(&nonce, Payload { msg: plain, aad: associated_data });
     sealed.extend(body.expect("a value is far shorter than the cipher's limit"));
     sealed
 }
 
-fn decrypt(cipher: &Aes256Gcm, sealed: &[u8], place: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+fn decrypt(cipher: &Aes256Gcm, sealed: &[u8], associated_data: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let (nonce, body) = sealed.split_at_checked(NONCE)?;
-    cipher.decrypt(Nonce::from_slice(nonce), Payload { msg: body, aad: place }).ok().map(Zeroizing::new)
+    cipher.decrypt(Nonce::from_slice(nonce), Payload { msg: body, aad: associated_data }).ok().map(Zeroizing::new)
 }
 
-/// Where a secret belongs.
-struct Place<'a> {
+/// The associated data of an encryption: the secret that it belongs to.
+struct AssociatedData<'a> {
     workspace: WorkspaceId,
     name: &'a str,
     version: i32,
 }
 
-impl<'a> Place<'a> {
-    fn of(sealed: &'a Sealed) -> Place<'a> {
-        Place { workspace: sealed.workspace, name: &sealed.name, version: sealed.version }
+impl<'a> AssociatedData<'a> {
+    fn of(sealed: &'a Sealed) -> AssociatedData<'a> {
+        AssociatedData { workspace: sealed.workspace, name: &sealed.name, version: sealed.version }
     }
 
     fn of_value(&self) -> Vec<u8> {
@@ -94,7 +94,7 @@ impl<'a> Place<'a> {
         self.bytes("key", key_id)
     }
 
-    /// No two places have the same bytes: names hold no NUL, and all else has its length.
+    /// No two values encode to the same bytes: names contain no NUL, and all other parts have a fixed length.
     fn bytes(&self, what: &str, key_id: &str) -> Vec<u8> {
         let mut bytes = self.workspace.0.as_bytes().to_vec();
         bytes.extend_from_slice(self.name.as_bytes());
@@ -109,15 +109,15 @@ impl<'a> Place<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::{Keys, generate};
+    use super::super::keys::{OuterKeys, generate};
     use super::*;
     use uuid::Uuid;
 
-    fn keys() -> Keys {
-        Keys::parse(&format!("{}{}", generate("new").as_str(), generate("old").as_str())).expect("keys")
+    fn keys() -> OuterKeys {
+        OuterKeys::parse(&format!("{}{}", generate("new").as_str(), generate("old").as_str())).expect("keys")
     }
 
-    fn sealed(keys: &Keys) -> Sealed {
+    fn sealed(keys: &OuterKeys) -> Sealed {
         seal(keys.of("old").expect("a key"), WorkspaceId(Uuid::from_u128(7)), "API_KEY", 3, b"hunter2")
     }
 
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(open(&one, old).expect("opened").as_str(), "hunter2");
         assert!(!one.value.windows(7).any(|some| some == b"hunter2"));
         let two = sealed(&keys);
-        assert!(one.value != two.value && one.key != two.key, "no key and no nonce comes twice");
+        assert!(one.value != two.value && one.key != two.key, "no key and no nonce is ever reused");
     }
 
     #[test]

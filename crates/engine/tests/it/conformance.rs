@@ -1,7 +1,7 @@
-//! One list of scenarios, each with a literal expected trace. Every engine plays all of them: this file is part of the
-//! tests of each, and what plays it is the `host` beside it. A scenario added here runs on every engine by itself.
+//! One list of scenarios, each with a literal expected trace. This file is part of the tests of every engine, and the
+//! module `host` of those tests runs all scenarios. So a scenario that is added here runs on every engine.
 //!
-//! What differs between engines by their nature is no part of a trace: ids, times, headers of answers.
+//! Differences that lie in the nature of an engine are not in a trace: ids, times, response headers.
 
 #[path = "conformance/long.rs"]
 mod long;
@@ -22,7 +22,7 @@ async fn check_canceled(document: Value, node: &'static str, status: Status, exp
     host::check(Scenario { document, input: Value::Null, act }, expected).await;
 }
 
-/// For graphs of which only the sum is worth reading.
+/// For graphs of which only the summary is worth reading.
 async fn check_summed(document: Value, input: Value, expected: Expect) {
     host::check(Scenario { document, input, act: Act::Summed }, expected).await;
 }
@@ -39,7 +39,7 @@ fn fast() -> Value {
     json!({ "max_attempts": 3, "initial": "10ms", "factor": 1, "max": "10ms" })
 }
 
-/// As many nodes as asked for, made from their number.
+/// Generates this many nodes from their numbers.
 fn many(count: usize, name: &str, node: impl Fn(usize) -> Value) -> serde_json::Map<String, Value> {
     (0..count).map(|n| (format!("{name}{n:03}"), node(n))).collect()
 }
@@ -178,7 +178,7 @@ async fn a_call_that_keeps_failing_uses_its_attempts_up() {
 }
 
 #[tokio::test]
-async fn too_many_requests_are_worth_another_try() {
+async fn too_many_requests_are_retried() {
     let document = json!({ "nodes": {
         "call": { "kind": "HTTP_REQUEST", "with": http("/status/429"), "retry": { "max_attempts": 2, "initial": "10ms" } },
     } });
@@ -240,7 +240,7 @@ async fn a_client_error_fails_at_once_and_stops_only_what_follows() {
 }
 
 #[tokio::test]
-async fn of_two_failures_the_first_is_told() {
+async fn of_two_failures_the_first_is_reported() {
     let document = json!({ "nodes": {
         "start": { "kind": "LOG", "with": log() },
         "light": { "kind": "FAIL", "needs": "start", "with": { "message": "first" } },
@@ -283,7 +283,7 @@ async fn on_error_continue_takes_the_error_edge() {
 }
 
 #[tokio::test]
-async fn a_call_that_may_fail_goes_on_after_its_last_attempt() {
+async fn a_call_with_on_error_continue_continues_after_its_last_attempt() {
     let document = json!({ "nodes": {
         "risky": { "kind": "HTTP_REQUEST", "on_error": "continue", "with": http("/status/500"), "retry": fast() },
         "rescue": { "kind": "LOG", "needs": "risky.error", "with": { "message": "${{ nodes.risky.error.status }}" } },
@@ -322,7 +322,7 @@ async fn a_fail_node_fails_the_execution() {
 }
 
 #[tokio::test]
-async fn every_light_kind_tells_what_it_made() {
+async fn every_light_kind_returns_its_output() {
     let document = json!({ "nodes": {
         "transform": { "kind": "TRANSFORM", "with": { "value": ["${{ inputs.n }}", { "deep": "${{ inputs.n }}!" }] } },
         "log": { "kind": "LOG", "needs": "transform",
@@ -515,7 +515,7 @@ async fn a_condition_that_is_neither_fails() {
 }
 
 #[tokio::test]
-async fn a_template_that_means_nothing_fails_its_node_and_no_call_is_made() {
+async fn an_invalid_template_fails_its_node_and_no_call_is_made() {
     let document = json!({ "nodes": {
         "call": { "kind": "HTTP_REQUEST", "with": { "url": "${{ inputs.where }}" } },
         "after": { "kind": "LOG", "needs": "call", "with": log() },
@@ -535,7 +535,7 @@ async fn a_template_that_means_nothing_fails_its_node_and_no_call_is_made() {
 }
 
 #[tokio::test]
-async fn outputs_that_cannot_be_made_fail_the_execution() {
+async fn outputs_that_cannot_be_resolved_fail_the_execution() {
     let document = json!({
         "nodes": { "a": { "kind": "TRANSFORM", "with": { "value": 1 } } },
         "outputs": { "x": "${{ nodes.a.output > \"text\" }}" },
@@ -564,6 +564,26 @@ async fn an_output_that_no_database_can_hold_fails_its_node() {
         ended FAILED: UNSTORABLE_OUTPUT
         audited execution.start
         audited queue_item.fail
+    "#]],
+    )
+    .await;
+}
+
+/// No reader of JSON could read it again.
+#[tokio::test]
+async fn an_output_that_nests_too_deep_fails_its_node_and_its_error_edge_is_taken() {
+    let document = json!({ "nodes": {
+        "call": { "kind": "HTTP_REQUEST", "with": http("/deep"), "retry": fast(), "on_error": "continue" },
+        "after": { "kind": "LOG", "needs": "call.error", "with": log() },
+    } });
+    check(
+        document,
+        json!(null),
+        expect![[r#"
+        call FAILED: UNSTORABLE_OUTPUT
+        after COMPLETED {"data":null,"level":"info","message":"done"}
+        ended COMPLETED
+        audited execution.start
     "#]],
     )
     .await;
@@ -760,7 +780,7 @@ async fn a_deep_graph_of_calls() {
     .await;
 }
 
-/// More at once than may be in flight; the last is told of by what joins them, because which comes first is chance.
+/// More calls at once than may be in flight. The joining node stands for the last one, because their order is random.
 #[tokio::test]
 async fn a_wide_graph_of_calls() {
     let mut nodes = many(80, "n", |_| json!({ "kind": "HTTP_REQUEST", "needs": "go", "with": http("/status/204") }));
@@ -845,7 +865,7 @@ async fn canceled_during_a_delay() {
 }
 
 #[tokio::test]
-async fn canceled_while_the_next_attempt_is_waited_for() {
+async fn canceled_while_waiting_for_the_next_attempt() {
     let document = json!({ "nodes": {
         "call": { "kind": "HTTP_REQUEST", "with": http("/status/500"), "retry": { "max_attempts": 3, "initial": "4s" } },
         "after": { "kind": "LOG", "needs": "call", "with": log() },
@@ -895,7 +915,7 @@ async fn canceled_with_everything_under_way() {
 }
 
 #[tokio::test]
-async fn what_failed_is_run_again_and_the_rest_keeps_what_it_produced() {
+async fn failed_nodes_run_again_and_the_others_keep_their_outputs() {
     let once = json!({ "max_attempts": 1 });
     let document = json!({
         "nodes": {
@@ -1002,7 +1022,7 @@ async fn a_switch_takes_the_first_case_that_fits_or_its_default() {
 }
 
 #[tokio::test]
-async fn a_switch_that_nothing_fits_fails_without_a_default() {
+async fn a_switch_without_a_matching_case_or_default_fails() {
     let document = json!({
         "nodes": {
             "which": { "kind": "SWITCH", "on_error": "continue", "with": {
@@ -1106,7 +1126,7 @@ async fn an_event_is_emitted_once_a_node_and_in_the_order_of_its_stream() {
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_is_not_emitted() {
+async fn an_invalid_event_is_not_emitted() {
     let document = json!({
         "nodes": {
             "bad": { "kind": "EMIT_EVENT", "with": { "type": "order.placed", "stream_id": "${{ inputs.id }}" } },
@@ -1128,7 +1148,7 @@ async fn an_event_that_cannot_be_is_not_emitted() {
 }
 
 #[tokio::test]
-async fn success_and_failure_ask_of_what_comes_before_and_of_nothing_else() {
+async fn success_and_failure_consider_only_the_nodes_before() {
     let once = json!({ "max_attempts": 1 });
     let document = json!({
         "nodes": {
@@ -1137,7 +1157,7 @@ async fn success_and_failure_ask_of_what_comes_before_and_of_nothing_else() {
             "good": { "kind": "HTTP_REQUEST", "needs": "first", "with": http("/late/400") },
             "mend": { "kind": "LOG", "needs": "bad", "when": "all_done", "if": "failure()", "with": log() },
             "praise": { "kind": "LOG", "needs": "bad", "when": "all_done", "if": "success()", "with": log() },
-            "aside": { "kind": "LOG", "needs": "good", "if": "success()", "with": { "message": "${{ failure() }}" } },
+            "alone": { "kind": "LOG", "needs": "good", "if": "success()", "with": { "message": "${{ failure() }}" } },
         },
     });
     check(
@@ -1149,7 +1169,7 @@ async fn success_and_failure_ask_of_what_comes_before_and_of_nothing_else() {
         mend COMPLETED {"data":null,"level":"info","message":"done"}
         praise SKIPPED
         good COMPLETED {"body":{"path":"/late/400"},"status":200}
-        aside COMPLETED {"data":null,"level":"info","message":"false"}
+        alone COMPLETED {"data":null,"level":"info","message":"false"}
         ended FAILED: HTTP_CLIENT_ERROR
         audited execution.start
         audited queue_item.fail

@@ -1,17 +1,17 @@
-//! The embedded engine for the scenarios. Every one is played twice: straight, and, unless somebody interferes, by a
-//! row of processes that die after each fact, each taking up what the last one stored.
+//! Runs the scenarios on the embedded engine. Each scenario runs once without a crash. Unless a test interferes, it
+//! runs a second time by a series of processes that die after each fact. Each process resumes the run from the rows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::embedded::{Embedded, NAME, Settings};
+use engine::embedded::{Embedded, EmbeddedSettings, NAME};
+use engine::liveness::Liveness;
 use engine::outbound::Outbound;
-use engine::pulse::Pulse;
-use engine::vault::Keys;
+use engine::vault::OuterKeys;
 use expect_test::Expect;
 use kernel::ids::{ExecutionId, ProcessId};
 use store::Store;
-use store::queue::claim::Silence;
+use store::queue::claim::LivenessRule;
 
 use crate::world::{Act, Scenario, World};
 
@@ -20,7 +20,7 @@ pub(crate) struct Process {
     pub(crate) engine: Embedded,
 }
 
-/// Plays a scenario and compares its trace.
+/// Runs a scenario and compares its trace.
 pub(crate) async fn check(scenario: Scenario, expected: Expect) {
     let world = World::new().await;
     let process = world.process().await;
@@ -31,12 +31,12 @@ pub(crate) async fn check(scenario: Scenario, expected: Expect) {
     match scenario.act {
         Act::Nothing => {
             let interrupted = interrupted(&scenario).await;
-            assert_eq!(interrupted, straight, "a run that changes hands after every fact ends the same");
+            assert_eq!(interrupted, straight, "a run whose owner changes after every fact ends the same");
         }
         Act::Rerun { from } => {
             let again = straight.split_once("again\n").map_or("", |(_, again)| again);
             let interrupted = interrupted_again(&scenario, from).await;
-            assert_eq!(interrupted, again, "so does one that keeps nodes, and changes hands before its first fact too");
+            assert_eq!(interrupted, again, "so does a rerun whose owner also changes before its first fact");
         }
         _ => {}
     }
@@ -67,7 +67,7 @@ async fn interrupted(scenario: &Scenario) -> String {
 
 async fn interrupt_after_every_fact(world: &World, id: ExecutionId, mut process: Process) {
     let client = world.database.client().await;
-    // What its children settled is progress too.
+    // Settled nodes of its children count as progress too.
     let sql = "SELECT last_seq + tree_seq, completed_at IS NOT NULL FROM workflow_execution WHERE id = $1";
     let mut seen = 0;
     loop {
@@ -83,7 +83,7 @@ async fn interrupt_after_every_fact(world: &World, id: ExecutionId, mut process:
                 break;
             }
             looks += 1;
-            assert!(looks < 3_000, "{id} does not go on");
+            assert!(looks < 3_000, "{id} makes no progress");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         drop(awake);
@@ -91,7 +91,7 @@ async fn interrupt_after_every_fact(world: &World, id: ExecutionId, mut process:
     }
 }
 
-/// Wakes parked runs for a process, for as long as it is kept.
+/// Wakes parked runs for a process while it is alive.
 pub(crate) struct Awake(tokio::task::JoinHandle<()>);
 
 impl Drop for Awake {
@@ -101,51 +101,51 @@ impl Drop for Awake {
 }
 
 impl World {
-    /// A process of its own, with its engine.
+    /// A separate process with its engine.
     pub(crate) async fn process(&self) -> Process {
         let (id, outbound) = self.register().await;
         self.process_of(id, outbound)
     }
 
-    /// The same, whose outbound rules are in a database of their own.
+    /// The same, with its outbound rules in a separate database.
     pub(crate) async fn process_ruled_by(&self, rules: Store) -> Process {
         let (id, outbound) = self.register().await;
         self.process_of(id, outbound.ruled_by(rules))
     }
 
     fn process_of(&self, id: ProcessId, outbound: Outbound) -> Process {
-        let settings = Settings { max_runs: 100, max_calls: 100, max_generations: 3 };
-        let pulse = Arc::new(Pulse::new(Duration::from_secs(3600)));
-        let (store, keys) = (self.database.store.clone(), Keys::default());
-        let engine = Embedded::new(store, outbound, keys, settings, pulse, Arc::new(|_, _| {}));
-        engine.assume(id);
+        let settings = EmbeddedSettings { max_runs: 100, max_calls: 100, max_generations: 3 };
+        let liveness = Arc::new(Liveness::new(Duration::from_secs(3600)));
+        let (store, keys) = (self.database.store.clone(), OuterKeys::default());
+        let engine = Embedded::new(store, outbound, keys, settings, liveness, Arc::new(|_, _| {}));
+        engine.set_process(id);
         Process { id, engine }
     }
 
-    /// Wakes parked runs whose time has come, as the waker does.
+    /// Wakes parked runs that are due, as the waker does.
     pub(crate) fn keep_awake(&self, process: &Process) -> Awake {
         let (store, engine, id) = (self.database.store.clone(), process.engine.clone(), process.id);
         Awake(tokio::spawn(async move {
             loop {
-                let woken = store.wake(id, NAME, 10).await.expect("an answer");
+                let woken = store.adopt_due(id, NAME, 10).await.expect("an answer");
                 engine.resume(id, &woken, false).await.expect("resumed");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }))
     }
 
-    /// Claims what is ready and hands it to the process's engine.
+    /// Claims ready items and hands them to the process's engine.
     pub(crate) async fn dispatch(&self, process: &Process) {
         self.claim(process.id, &process.engine).await;
     }
 
-    /// The process is gone; another takes its runs over.
+    /// The process dies, and another takes over its runs.
     pub(crate) async fn take_over(&self, from: Process) -> Process {
-        from.engine.abandon();
-        from.engine.gone().await;
+        from.engine.drop_all();
+        from.engine.wait_until_ended().await;
         self.database.store.end_process(from.id).await.expect("ended");
         let to = self.process().await;
-        let silence = Silence { dead_after: Duration::from_secs(15), steady: false };
+        let silence = LivenessRule { dead_after: Duration::from_secs(15), steady: false };
         let store = &self.database.store;
         let orphans = store.adopt_orphans(&[self.workspace.shard()], to.id, silence, NAME, 100).await.expect("orphans");
         let ids: Vec<ExecutionId> = orphans.iter().map(|orphan| orphan.execution).collect();

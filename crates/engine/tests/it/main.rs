@@ -1,14 +1,15 @@
-//! Tests of the engine: against a real database, real listeners, and processes that give up.
+//! Tests of the engine against a real database, real listeners, and processes that die.
 
-mod asks;
+mod at_most_once;
 mod conformance;
+mod gather;
 mod host;
 mod mutants;
-mod once;
 mod outbound;
 mod runs;
 mod secrets;
 mod statuses;
 mod transient;
 mod trees;
+mod waits;
 mod world;

@@ -1,11 +1,11 @@
-//! Rules of the embedded engine broken on purpose: the scenarios' traces must differ.
+//! Breaks rules of the embedded engine on purpose. The traces of the scenarios must then differ from the expected ones.
 
 use engine::mutant::{Mutant, mutate};
 use serde_json::{Value, json};
 
 use crate::world::{Act, Scenario, World};
 
-/// Plays a graph as it should be, which shows a line, and with a rule broken, which must not come to the same.
+/// Runs a graph correctly, which shows a line, and with a rule broken, which must give another trace.
 async fn caught(mutant: Mutant, nodes: Value, right: &str) {
     let world = World::new().await;
     let process = world.process().await;
@@ -15,10 +15,10 @@ async fn caught(mutant: Mutant, nodes: Value, right: &str) {
     mutate(mutant);
     let (_, bad) = world.play(process.id, &process.engine, &scenario).await;
     mutate(Mutant::None);
-    assert_ne!(bad, good, "{mutant:?} is not noticed");
+    assert_ne!(bad, good, "no scenario notices {mutant:?}");
 }
 
-/// One test: the rule is broken for the whole process.
+/// All in one test, because the rule is broken for the whole process.
 #[tokio::test]
 async fn a_broken_rule_of_the_engine_is_noticed() {
     let branches = json!({

@@ -1,14 +1,14 @@
-//! The guard against real listeners: what is refused reaches none, what is opened reaches one.
+//! Tests the guard with real listeners: a refused call reaches no listener, an allowed call reaches one.
 //!
-//! Every refusal is asserted with its reason and with a listener that counted no connection; every
-//! table has a control that must pass.
+//! A test of a refusal checks its reason, and that the listener counted no connection. Every table has a control case
+//! that must pass.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::outbound::{Body, Lookup, Method, Outbound, Request, Response, Settings, failure_of};
+use engine::outbound::{Body, Lookup, Method, Outbound, OutboundSettings, Request, Response, failure_of};
 use kernel::ids::WorkspaceId;
 use kernel::run::failure::{Class, Failure};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// A server that counts connections, keeps what it was sent, and answers from a function.
+/// A server that counts connections, stores its requests, and answers from a function.
 #[derive(Clone)]
 struct Server {
     port: u16,
@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Server {
-    /// Listens on every address of the machine, so that any way round the guard would be counted.
+    /// Listens on every address of the machine, so that every way around the guard would be counted.
     async fn start(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = match TcpListener::bind("[::]:0").await {
             Ok(listener) => listener,
@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// Reads whole requests and answers each; an empty answer is none, and the connection stays open.
+/// Reads whole requests and answers each. An empty answer sends nothing, and the connection stays open.
 async fn serve<A: Fn(&str) -> Vec<u8>>(mut stream: TcpStream, seen: Arc<Seen>, answer: Arc<A>) {
     let mut bytes = Vec::new();
     while let Ok(1..) = stream.read_buf(&mut bytes).await {
@@ -101,7 +101,7 @@ fn reply(status: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// A guard that opens these hosts and knows these names.
+/// A guard that opens these hosts and resolves these names.
 fn outbound(allow: &[String], names: &'static [(&'static str, &'static [&'static str])]) -> Outbound {
     let lookup: Lookup = Arc::new(move |name| {
         let known = names.iter().find(|(known, _)| *known == name);
@@ -109,7 +109,7 @@ fn outbound(allow: &[String], names: &'static [(&'static str, &'static [&'static
         Box::pin(async move { known.ok_or_else(|| std::io::Error::other("no such name")) })
     });
     let allow = allow.iter().map(|entry| entry.parse().expect("an entry")).collect();
-    Outbound::with_lookup(Settings { allow, ..Settings::default() }, lookup).expect("a guard")
+    Outbound::with_lookup(OutboundSettings { allow, ..OutboundSettings::default() }, lookup).expect("a guard")
 }
 
 fn get(url: impl Into<String>) -> Request {
@@ -174,7 +174,7 @@ const OTHER_FORMS: [&str; 34] = [
 ];
 
 #[tokio::test]
-async fn every_form_of_a_forbidden_address_is_refused_unheard() {
+async fn every_form_of_a_forbidden_address_is_refused_without_a_connection() {
     let server = Server::saying("reached").await;
     let outbound = outbound(&[], &[]);
     for form in IPV4_FORMS.iter().chain(&OTHER_FORMS) {
@@ -199,7 +199,7 @@ async fn an_entry_opens_that_address_and_port_and_no_other() {
         assert!(is_denied(&result), "{form}: {result:?}");
     }
     let reached = server.requests().len();
-    // The form with https writes the opened address, and only the listener's lack of TLS stops it.
+    // The https form contains the opened address, and only the listener's lack of TLS stops it.
     for form in OTHER_FORMS.iter().filter(|form| !form.starts_with("https:")) {
         let result = outbound.send(get(form.replace("PORT", &server.port.to_string()))).await;
         assert!(is_denied(&result), "{form}: {result:?}");
@@ -216,13 +216,13 @@ const NAMES: &[(&str, &[&str])] = &[
 ];
 
 #[tokio::test]
-async fn a_name_with_a_forbidden_address_is_refused_unheard_and_untold() {
+async fn a_name_with_a_forbidden_address_is_refused_without_a_connection_or_its_address() {
     let server = Server::saying("reached").await;
     let outbound = outbound(&[server.entry(), format!("opened.example:{}", server.port)], NAMES);
     for name in ["inside.example", "mixed.example", "mapped.example"] {
         let failure = outbound.send(get(format!("http://{name}:{}/", server.port))).await.expect_err(name);
-        let told = format!("egress_denied: {name:?} may not be called: it has an address that is not public");
-        assert!(failure.message.starts_with(&told), "{}", failure.message);
+        let expected = format!("egress_denied: {name:?} may not be called: it has an address that is not public");
+        assert!(failure.message.starts_with(&expected), "{}", failure.message);
         assert_eq!(failure.class, Class::SecurityError);
     }
     assert_eq!(server.connections(), 0);
@@ -326,7 +326,7 @@ async fn a_redirect_without_a_place_is_an_answer() {
     assert_eq!((response.status, response.body), (302, json!("nowhere")));
 }
 
-/// A gzip stream of zeroes, 160 times as long as it is here: one literal, then copies of it.
+/// A gzip stream of zeros that decompresses to 160 times its length: one literal, then copies of it.
 fn bomb() -> Vec<u8> {
     let mut bits = vec![1u8, 1, 0];
     bits.extend([0, 0, 1, 1, 0, 0, 0, 0]);
@@ -346,7 +346,7 @@ fn gzipped(body: &[u8]) -> Vec<u8> {
 const HELLO: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03\xcb\x48\xcd\xc9\xc9\x07\0\x86\xa6\x10\x36\x05\0\0\0";
 
 #[tokio::test]
-async fn a_body_is_taken_up_to_its_cap() {
+async fn a_body_is_read_up_to_its_limit() {
     let server = Server::start(|request| match request {
         _ if request.starts_with("GET /announced") => ok(&"x".repeat(1_001)),
         _ if request.starts_with("GET /chunked") => {
@@ -361,7 +361,7 @@ async fn a_body_is_taken_up_to_its_cap() {
     let outbound = outbound(&[server.entry()], &[]);
     for path in ["/announced", "/chunked", "/bomb"] {
         let mut request = get(server.url(path));
-        // The bomb passes the cap on the wire and breaks it only once it is unpacked.
+        // The bomb is within the limit on the wire, and exceeds it only once decompressed.
         request.max_response_bytes = if path == "/bomb" { 1 << 20 } else { 1_000 };
         let expected = format!("127.0.0.1 answered with a body of more than {} bytes", request.max_response_bytes);
         let failure = outbound.send(request).await.expect_err(path);
@@ -434,7 +434,11 @@ async fn a_call_ends_within_its_timeout() {
         let mut request = get(server.url(path));
         request.timeout = Duration::from_millis(100);
         let failure = outbound.send(request).await.expect_err(path);
-        assert_eq!(failure, Failure::new(Class::Timeout, "no whole answer from \"127.0.0.1\" within 100 ms"), "{path}");
+        assert_eq!(
+            failure,
+            Failure::new(Class::Timeout, "no complete response from \"127.0.0.1\" within 100 ms"),
+            "{path}"
+        );
         server.seen.closed.notified().await;
     }
 }
@@ -463,7 +467,7 @@ async fn connections_are_reused_within_a_workspace_only() {
 }
 
 #[tokio::test]
-async fn what_breaks_on_the_wire_is_told_without_its_internals() {
+async fn a_broken_connection_is_described_without_internals() {
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
     let server = Server::start(|_| b"no HTTP at all\r\n\r\n".to_vec()).await;
     let plain = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -476,9 +480,9 @@ async fn what_breaks_on_the_wire_is_told_without_its_internals() {
     let outbound = outbound(&[free.to_string(), server.entry(), plain_address.to_string()], &[]);
     for (url, message) in [
         (format!("http://{free}/secret?key"), "cannot connect to \"127.0.0.1\": connection refused"),
-        ("http://nowhere.example/secret".to_owned(), "\"nowhere.example\" has no address"),
+        ("http://nowhere.example/secret".to_owned(), "\"nowhere.example\" does not resolve to an address"),
         (format!("https://{plain_address}/secret"), "cannot connect to \"127.0.0.1\": TLS handshake failed"),
-        (server.url("/secret"), "the exchange with \"127.0.0.1\" broke off"),
+        (server.url("/secret"), "the connection to \"127.0.0.1\" broke before the response was complete"),
     ] {
         let failure = outbound.send(get(url)).await.expect_err(message);
         assert_eq!(failure, Failure::new(Class::ExecutionError, message));
@@ -528,7 +532,7 @@ async fn a_request_arrives_as_it_was_made() {
 }
 
 #[tokio::test]
-async fn headers_of_the_protocol_are_refused_unheard() {
+async fn headers_of_the_protocol_are_refused_without_a_connection() {
     let server = Server::saying("reached").await;
     let outbound = outbound(&[server.entry()], &[]);
     for name in ["Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade"] {
@@ -581,7 +585,7 @@ async fn a_failing_status_is_an_answer_that_means_a_failure() {
 
 #[test]
 fn settings_that_cannot_work_stop_the_start() {
-    let settings = Settings { user_agent: "a\nb".to_owned(), ..Settings::default() };
+    let settings = OutboundSettings { user_agent: "a\nb".to_owned(), ..OutboundSettings::default() };
     assert!(Outbound::new(settings).is_err());
-    assert!(Outbound::new(Settings::default()).is_ok());
+    assert!(Outbound::new(OutboundSettings::default()).is_ok());
 }

@@ -1,4 +1,5 @@
-//! Every HTTP status from 400 to 511 against a real server: type, attempts and spacing as docs/failures.md says.
+//! Every HTTP status from 400 to 511 against a real server. Class, attempts and spacing must match
+//! docs/reference/failures.md.
 
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use serde_json::{Value, json};
 
 use crate::world::World;
 
-/// What the documentation says of a status: its type, and whether it is tried again.
+/// The documented class of a status, and whether it is retried.
 fn documented(status: u16) -> (String, bool) {
-    let page = include_str!("../../../../docs/failures.md");
+    let page = include_str!("../../../../docs/reference/failures.md");
     let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains("HTTP_"));
     for row in rows {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
@@ -20,7 +21,7 @@ fn documented(status: u16) -> (String, bool) {
             return (cells[2].to_owned(), cells[3] == "yes");
         }
     }
-    panic!("docs/failures.md says nothing of {status}");
+    panic!("docs/reference/failures.md says nothing of {status}");
 }
 
 const POLICY: Policy = Policy { max_attempts: 3, initial_ms: 20, factor: 2, max_ms: 30 };

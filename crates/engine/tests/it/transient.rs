@@ -1,14 +1,14 @@
-//! Trouble with the database while a run acts: it costs time, and disturbs no call of the run.
+//! Database errors while a run is in progress cost time, and interrupt no call of the run.
 //!
-//! A statement of the engine's is held at the row of its execution, which the test has locked, and its connection is
-//! cut there. Once the lock is gone, the engine's next try succeeds.
+//! The test locks the row of an execution, so that a statement of the engine waits there, and cuts that statement's
+//! connection. Once the lock is released, the engine's next attempt succeeds.
 
 use engine::Engine;
 use kernel::execution::Status;
 use kernel::ids::{ExecutionId, NodeKey};
 use serde_json::{Value, json};
 use store::connect::Client;
-use store::wait::Place;
+use store::wait::WaitKey;
 
 use crate::host::Process;
 use crate::world::{World, found, until};
@@ -24,9 +24,9 @@ struct Trouble {
     world: World,
     id: ExecutionId,
     process: Process,
-    /// Has the locks.
+    /// Holds the locks.
     client: Client,
-    /// Looks at the others: in a transaction nothing new would be seen.
+    /// Observes the others. A transaction would not see new rows.
     observer: Client,
 }
 
@@ -55,7 +55,7 @@ impl Trouble {
         self.world.receiver.until_called("/late/3000/once", 1).await;
     }
 
-    /// Waits until the child is there and its node calls.
+    /// Waits until the child exists and its node makes its call.
     async fn child_calls(&self) {
         let calls = "SELECT count(*) FROM workflow_execution e JOIN workflow_execution_node n ON n.execution_id = e.id
                       WHERE e.parent = $1 AND n.status = 'RUNNING'";
@@ -73,7 +73,7 @@ impl Trouble {
         self.client.batch_execute("COMMIT").await.expect("a commit");
     }
 
-    /// Cuts the connection of the statement that waits for the lock, and waits until the engine asks again.
+    /// Cuts the connection of the statement that waits for the lock, and waits until the engine tries again.
     async fn cut(&self) {
         let held = self.until_held(None).await;
         self.observer.execute("SELECT pg_terminate_backend($1)", &[&held]).await.expect("cut");
@@ -89,13 +89,13 @@ impl Trouble {
     }
 
     async fn answer(&self) {
-        let place = Place { execution: self.id, node: NodeKey::new("ask").expect("a key"), iteration: 0 };
-        self.world.until_count("workflow_execution_ask WHERE status = 'OPEN'").await;
+        let place = WaitKey { execution: self.id, node: NodeKey::new("ask").expect("a key"), iteration: 0 };
+        self.world.until_count("workflow_execution_wait WHERE status = 'OPEN'").await;
         self.world.database.store.answer(&place, None, &json!({ "n": 1 }), "key:test").await.expect("an answer");
     }
 
-    /// The run ends by itself, and each call was made once. Not asked by the store: a connection of its pool may be one
-    /// that was cut.
+    /// The run ends by itself, and each call was made once. Not queried through the store: a connection of its pool may
+    /// be one that was cut.
     async fn ends_undisturbed(self) {
         let ended = "SELECT status FROM workflow_execution WHERE id = $1 AND completed_at IS NOT NULL";
         let row = found("it ends", async || self.observer.query_opt(ended, &[&self.id.0]).await.expect("a look")).await;
@@ -127,8 +127,8 @@ async fn an_answer_that_was_taken_and_whose_reply_was_lost_is_read_again() {
     trouble.lock().await;
     trouble.process.engine.signal(trouble.id);
     trouble.cut().await;
-    // As if the first try had been committed.
-    let taken = "SELECT count(*) FROM workflow_execution e, forebay_r1.take_answers(e.id, e.owner, e.owner_epoch) a WHERE a.node = 'ask'";
+    // As if the first attempt had been committed.
+    let taken = "SELECT count(*) FROM workflow_execution e, forebay_r1.read_answers(e.id, e.owner, e.owner_epoch) a WHERE a.node = 'ask'";
     assert_eq!(trouble.client.query_one(taken, &[]).await.expect("taken").get::<_, i64>(0), 1);
     trouble.unlock().await;
     trouble.ends_undisturbed().await;
@@ -142,7 +142,7 @@ async fn a_childs_end_that_was_stored_and_whose_reply_was_lost_disturbs_no_call(
     trouble.child_calls().await;
     trouble.lock().await;
     trouble.cut().await;
-    // As if the first try had been committed.
+    // As if the first attempt had been committed.
     let nodes = "UPDATE workflow_execution_node n SET status = 'COMPLETED', seq = 1, completed_at = now(), duration_ms = 1, output = '{}'
                    FROM workflow_execution e WHERE e.parent = $1 AND n.execution_id = e.id";
     let child =

@@ -1,4 +1,5 @@
-//! Trees, loops and asks beyond their traces: who holds them, what a crash repeats, and what it does not.
+//! Tests what the traces of trees, loops and waits do not show: which process holds them, and what is repeated after a
+//! crash.
 
 use engine::Engine;
 use engine::embedded::NAME;
@@ -7,7 +8,7 @@ use kernel::ids::ExecutionId;
 use kernel::kind::workflow::MAX_DESCENDANTS;
 use serde_json::{Value, json};
 use store::queue::control::Terminated;
-use store::wait::{Place, Told};
+use store::wait::{AnswerOutcome, WaitKey};
 
 use crate::host::Process;
 use crate::world::{World, until};
@@ -26,16 +27,16 @@ async fn started(world: &World, document: &Value) -> (ExecutionId, Process) {
 }
 
 async fn parked(world: &World, process: &Process, id: ExecutionId) {
-    until("it is parked", async || process.engine.held().is_empty()).await;
+    until("it is parked", async || process.engine.held_runs().is_empty()).await;
     let row = format!("workflow_execution WHERE id = '{id}' AND status = 'RUNNING' AND owner IS NULL");
-    assert_eq!(count(world, &row).await, 1, "nobody holds it");
+    assert_eq!(count(world, &row).await, 1, "no process holds it");
 }
 
 fn call(path: &str) -> Value {
     json!({ "kind": "HTTP_REQUEST", "with": { "url": format!("BASE{path}") } })
 }
 
-/// Nodes that begin together, after one that only says so.
+/// Nodes that begin together, after a node that only logs.
 fn beside(nodes: Value) -> Value {
     let mut nodes = nodes;
     for node in nodes.as_object_mut().into_iter().flat_map(|nodes| nodes.values_mut()) {
@@ -62,7 +63,7 @@ async fn a_workspace_with_one_slot_runs_a_parent_with_ten_children() {
     assert_eq!(world.receiver.calls("/ok"), 10);
     assert_eq!(count(&world, "workflow_execution WHERE parent IS NOT NULL AND status = 'COMPLETED'").await, 10);
     assert_eq!(world.leftovers().await, (0, 0));
-    until("nothing is held", async || process.engine.held().is_empty()).await;
+    until("nothing is held", async || process.engine.held_runs().is_empty()).await;
 }
 
 #[tokio::test]
@@ -74,7 +75,7 @@ async fn a_crash_in_the_middle_of_a_child_repeats_nothing_that_is_recorded() {
     let document = json!({ "workflows": { "below": below }, "nodes": beside(json!({ "before": call("/before"), "down": child("below") })) });
     let (id, first) = started(&world, &document).await;
     world.receiver.until_called("/slow", 1).await;
-    until("the root is at its own", async || {
+    until("the root performs its own call", async || {
         count(&world, "workflow_execution_node WHERE node = 'before' AND status = 'COMPLETED'").await == 1
     })
     .await;
@@ -110,13 +111,13 @@ async fn a_crash_in_the_middle_of_a_loop_repeats_no_item_that_is_recorded() {
     let ended = world.ended(id).await;
     assert_eq!(ended.status, Status::Completed);
     let again: usize = (0..60).map(|n| world.receiver.calls(&format!("/ok/{n}")) - 1).sum();
-    assert!(again <= 3 * 4, "only what was in flight is repeated: {again}");
+    assert!(again <= 3 * 4, "only calls in flight are repeated: {again}");
     let sql = "SELECT count(*) FROM workflow_execution_node n WHERE n.iteration > 0 AND n.attempt = 1";
     let row = world.database.client().await.query_one(sql, &[]).await.expect("a count");
-    assert_eq!(row.get::<_, i64>(0), 60, "a crash is no attempt");
+    assert_eq!(row.get::<_, i64>(0), 60, "a crash does not count as an attempt");
     let output = world.database.store.nodes(id).await.expect("nodes").remove(0).output.expect("an output");
     assert_eq!((&output["count"], &output["items"][59]["body"]["path"]), (&json!(60), &json!("/ok/59")));
-    process.engine.abandon();
+    process.engine.drop_all();
 }
 
 #[tokio::test]
@@ -125,39 +126,42 @@ async fn a_tree_that_only_waits_is_held_by_nobody_and_an_answer_wakes_it() {
     let below = json!({ "nodes": { "before": call("/ok"), "ask": { "kind": "WAIT_FOR_EVENT", "needs": "before" } } });
     let document = json!({ "workflows": { "below": below }, "nodes": { "down": child("below") } });
     let (id, process) = started(&world, &document).await;
-    until("it asks", async || count(&world, "workflow_execution_ask WHERE status = 'OPEN'").await == 1).await;
+    until("its wait is open", async || count(&world, "workflow_execution_wait WHERE status = 'OPEN'").await == 1).await;
     parked(&world, &process, id).await;
     assert_eq!(world.leftovers().await, (1, 1), "it keeps its slot");
     let store = &world.database.store;
-    assert!(store.wake(process.id, NAME, 10).await.expect("an answer").is_empty(), "nothing wakes it");
+    assert!(store.adopt_due(process.id, NAME, 10).await.expect("an answer").is_empty(), "nothing wakes it");
 
     let sql = "SELECT id FROM workflow_execution WHERE parent IS NOT NULL";
     let row = world.database.client().await.query_one(sql, &[]).await.expect("the child");
     let node = kernel::ids::NodeKey::new("ask").expect("a key");
-    let place = Place { execution: ExecutionId(row.get(0)), node, iteration: 0 };
-    let told = store.answer(&place, None, &json!({ "ok": true }), "key:test").await.expect("an answer");
-    assert!(matches!(told, Told::Accepted(Some(ref call)) if call.holder == id), "its root listens: {told:?}");
-    let woken = store.wake(process.id, NAME, 10).await.expect("an answer");
+    let place = WaitKey { execution: ExecutionId(row.get(0)), node, iteration: 0 };
+    let observed = store.answer(&place, None, &json!({ "ok": true }), "key:test").await.expect("an answer");
+    assert!(
+        matches!(observed, AnswerOutcome::Accepted(Some(ref call)) if call.holder == id),
+        "its root listens: {observed:?}"
+    );
+    let woken = store.adopt_due(process.id, NAME, 10).await.expect("an answer");
     assert_eq!(woken, [id]);
     process.engine.resume(process.id, &woken, false).await.expect("resumed");
     assert_eq!(world.ended(id).await.status, Status::Completed);
-    assert_eq!(world.receiver.calls("/ok"), 1, "what was recorded is not done again");
+    assert_eq!(world.receiver.calls("/ok"), 1, "recorded work is not repeated");
 }
 
 #[tokio::test]
 async fn an_answer_reaches_a_run_that_is_held_by_its_signal() {
     let world = World::new().await;
-    // The call keeps it in this process.
+    // The call keeps the run in this process.
     let document = json!({ "nodes": beside(json!({ "ask": { "kind": "WAIT_FOR_EVENT" }, "busy": call("/slow") })) });
     let (id, process) = started(&world, &document).await;
-    until("it asks", async || count(&world, "workflow_execution_ask WHERE status = 'OPEN'").await == 1).await;
+    until("its wait is open", async || count(&world, "workflow_execution_wait WHERE status = 'OPEN'").await == 1).await;
     let node = kernel::ids::NodeKey::new("ask").expect("a key");
-    let place = Place { execution: id, node, iteration: 0 };
+    let place = WaitKey { execution: id, node, iteration: 0 };
     world.database.store.answer(&place, None, &json!(null), "key:test").await.expect("an answer");
     process.engine.signal(id);
     let answered = "workflow_execution_node WHERE node = 'ask' AND status = 'COMPLETED'";
     until("it is answered", async || count(&world, answered).await == 1).await;
-    process.engine.abandon();
+    process.engine.drop_all();
 }
 
 #[tokio::test]
@@ -165,22 +169,22 @@ async fn a_wait_whose_process_died_is_the_same_wait_and_is_answered_once() {
     let world = World::new().await;
     let document = json!({ "nodes": beside(json!({ "ask": { "kind": "WAIT_FOR_EVENT" }, "busy": call("/slow") })) });
     let (id, first) = started(&world, &document).await;
-    until("it asks", async || count(&world, "workflow_execution_ask WHERE status = 'OPEN'").await == 1).await;
+    until("its wait is open", async || count(&world, "workflow_execution_wait WHERE status = 'OPEN'").await == 1).await;
     let second = world.take_over(first).await;
     world.receiver.until_called("/slow", 2).await;
-    assert_eq!(count(&world, "workflow_execution_ask WHERE status = 'OPEN' AND attempt = 1").await, 1);
+    assert_eq!(count(&world, "workflow_execution_wait WHERE status = 'OPEN' AND attempt = 1").await, 1);
     let node = kernel::ids::NodeKey::new("ask").expect("a key");
-    let place = Place { execution: id, node, iteration: 0 };
+    let place = WaitKey { execution: id, node, iteration: 0 };
     let store = &world.database.store;
     store.answer(&place, None, &json!({ "n": 1 }), "key:test").await.expect("an answer");
-    // Its process dies before it has heard: the next one asks, and is told.
+    // The process dies before it reads the answer. The next one queries and gets it.
     let third = world.take_over(second).await;
     let answered =
         "workflow_execution_node WHERE node = 'ask' AND status = 'COMPLETED' AND output #>> '{data,n}' = '1'";
     until("it is answered", async || count(&world, answered).await == 1).await;
     let again = store.answer(&place, None, &json!({ "n": 2 }), "key:test").await.expect("an answer");
-    assert_eq!(again, Told::Answered);
-    third.engine.abandon();
+    assert_eq!(again, AnswerOutcome::AlreadyAnswered);
+    third.engine.drop_all();
 }
 
 #[tokio::test]
@@ -193,7 +197,7 @@ async fn a_parked_tree_is_woken_when_the_first_of_it_is_due() {
     });
     let (id, process) = started(&world, &document).await;
     parked(&world, &process, id).await;
-    let sql = "SELECT extract(epoch FROM wake_at - now())::float8 / 60 FROM workflow_execution WHERE id = $1";
+    let sql = "SELECT extract(epoch FROM wake_at - now())::float8 / 60 FROM run_request WHERE execution_id = $1";
     let minutes: f64 = world.database.client().await.query_one(sql, &[&id.0]).await.expect("a time").get(0);
     assert!((59.0..=60.0).contains(&minutes), "{minutes}");
 }
@@ -204,8 +208,8 @@ async fn a_forced_end_takes_the_whole_tree() {
     let document = json!({ "workflows": { "below": { "nodes": { "call": call("/slow") } } }, "nodes": { "down": child("below") } });
     let (id, process) = started(&world, &document).await;
     world.receiver.until_called("/slow", 1).await;
-    let told = world.database.store.terminate(id, world.workspace, "test").await.expect("an answer");
-    assert!(matches!(told, Terminated::Fenced(_)), "{told:?}");
+    let observed = world.database.store.terminate(id, world.workspace, "test").await.expect("an answer");
+    assert!(matches!(observed, Terminated::Fenced(_)), "{observed:?}");
     process.engine.terminate(id);
     assert_eq!(world.ended(id).await.status, Status::Canceled);
     assert!(world.receiver.is_at_rest().await);
@@ -227,8 +231,8 @@ async fn a_tree_that_is_too_wide_is_refused() {
     let ended = world.ended(id).await;
     let error = ended.error.expect("an error");
     assert_eq!((ended.status, error["type"].as_str()), (Status::Failed, Some("VALIDATION_ERROR")));
-    assert!(error["message"].as_str().is_some_and(|why| why.contains("20000 descendants")), "{error}");
-    process.engine.abandon();
+    assert!(error["message"].as_str().is_some_and(|why| why.contains("20000 executions")), "{error}");
+    process.engine.drop_all();
 }
 
 #[tokio::test]
@@ -242,7 +246,7 @@ async fn a_detached_start_goes_through_the_queue_once_and_is_not_waited_for() {
     assert_eq!(world.ended(id).await.status, Status::Completed);
     let output = world.database.store.nodes(id).await.expect("nodes").remove(0).output.expect("an output");
     let own = output["execution_id"].as_str().expect("an id").to_owned();
-    assert_eq!(world.leftovers().await, (0, 1), "it waits its turn");
+    assert_eq!(world.leftovers().await, (0, 1), "it waits for its turn");
     let row =
         format!("workflow_execution WHERE id = '{own}' AND parent IS NULL AND idempotency_key = 'node/{id}/start/0'");
     assert_eq!(count(&world, &row).await, 1);
@@ -309,10 +313,10 @@ async fn a_loop_of_ten_thousand_items_that_changes_hands_redoes_none() {
     assert_eq!(row.get::<_, i64>(0), 0, "each settled once, in its own place");
     let output = world.database.store.nodes(id).await.expect("nodes").remove(0).output.expect("an output");
     assert_eq!((&output["count"], &output["items"][9_999]), (&json!(10_000), &json!(9_999)));
-    process.engine.abandon();
+    process.engine.drop_all();
 }
 
-/// Three children with a hundred each that wait: more than one depth may have open at once.
+/// Three children with a hundred waits each: more than one depth may have open at once.
 #[tokio::test]
 async fn a_wide_tree_has_so_many_children_in_memory_and_the_rest_wait_their_turn() {
     let world = World::new().await;
@@ -325,28 +329,28 @@ async fn a_wide_tree_has_so_many_children_in_memory_and_the_rest_wait_their_turn
     document["workflows"] = json!({ "leaf": leaf, "middle": fan(100, "leaf") });
     let (id, process) = started(&world, &document).await;
     let open = "workflow_execution WHERE depth = 2 AND completed_at IS NULL";
-    let asked = "workflow_execution_ask WHERE status = 'OPEN'";
-    until("as many ask as may", async || count(&world, asked).await == 256).await;
+    let asked = "workflow_execution_wait WHERE status = 'OPEN'";
+    until("as many waits are open as allowed", async || count(&world, asked).await == 256).await;
     parked(&world, &process, id).await;
     assert_eq!((count(&world, open).await, count(&world, "workflow_execution WHERE depth = 1").await), (256, 3));
 
-    // Whoever is answered makes room for another, and whoever was there before is heard, although more want a turn.
+    // Each answered wait makes room for another, and earlier ones are served although more want a turn.
     let store = &world.database.store;
-    let sql = "SELECT execution_id FROM workflow_execution_ask WHERE status = 'OPEN' ORDER BY opened_at DESC LIMIT 20";
-    for row in world.database.client().await.query(sql, &[]).await.expect("asks") {
+    let sql = "SELECT execution_id FROM workflow_execution_wait WHERE status = 'OPEN' ORDER BY opened_at DESC LIMIT 20";
+    for row in world.database.client().await.query(sql, &[]).await.expect("waits") {
         let node = kernel::ids::NodeKey::new("ask").expect("a key");
-        let place = Place { execution: ExecutionId(row.get(0)), node, iteration: 0 };
+        let place = WaitKey { execution: ExecutionId(row.get(0)), node, iteration: 0 };
         store.answer(&place, None, &json!(null), "key:test").await.expect("an answer");
     }
-    let woken = store.wake(process.id, NAME, 10).await.expect("an answer");
+    let woken = store.adopt_due(process.id, NAME, 10).await.expect("an answer");
     process.engine.resume(process.id, &woken, false).await.expect("resumed");
     let done = "workflow_execution WHERE depth = 2 AND status = 'COMPLETED'";
-    until("the answers are heard", async || count(&world, done).await == 20).await;
-    until("others ask", async || count(&world, "workflow_execution_ask").await == 276).await;
+    until("the answers are applied", async || count(&world, done).await == 20).await;
+    until("other waits are open", async || count(&world, "workflow_execution_wait").await == 276).await;
     parked(&world, &process, id).await;
     assert_eq!(count(&world, open).await, 256);
     store.cancel(id, world.workspace, "test").await.expect("a cancel");
-    let woken = store.wake(process.id, NAME, 10).await.expect("an answer");
+    let woken = store.adopt_due(process.id, NAME, 10).await.expect("an answer");
     process.engine.resume(process.id, &woken, false).await.expect("resumed");
     assert_eq!(world.ended(id).await.status, Status::Canceled);
     assert_eq!(count(&world, "workflow_execution_node WHERE completed_at IS NULL").await, 0);

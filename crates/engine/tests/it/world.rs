@@ -1,4 +1,4 @@
-//! A real database and a receiver that is called for real: where scenarios are played, whichever engine plays them.
+//! The environment of the scenarios, on either engine: a real database and a real receiver of calls.
 //!
 //! Not here: the engine (`host`, one for each), the scenarios (`conformance`).
 
@@ -18,30 +18,30 @@ use kernel::definition::parse;
 use kernel::execution;
 use kernel::execution::rerun;
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, NodeKey, ProcessId, WorkspaceId};
-use kernel::queue::ring::Ask;
-use kernel::queue::{Answer, Priority};
+use kernel::queue::round_robin::Quota;
+use kernel::queue::{Priority, StartOutcome};
 use kernel::run::node;
 use kernel::signals::trace::TraceParent;
 use serde_json::{Value, json};
 use store::definition::NewVersion;
 use store::execution::{Execution, NodeRecord};
 use store::new_id;
-use store::process::{Registration, register};
-use store::queue::enqueue::{Accepted, Start};
+use store::process::{ProcessRegistration, register};
+use store::queue::enqueue::{EnqueueOutcome, Start};
 use store::testing::Database;
-use store::wait::task::{self, Wanted};
-use store::wait::{Place, Told};
+use store::wait::task::{self, TaskRequest};
+use store::wait::{AnswerOutcome, WaitKey};
 use store::workspace::NewWorkspace;
 
 /// How long something may take to happen, on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks until it is so.
+/// Polls until the condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     found(what, async || holds().await.then_some(())).await;
 }
 
-/// Looks until there is one.
+/// Polls until there is a value.
 pub(crate) async fn found<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -53,7 +53,7 @@ pub(crate) async fn found<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
     }
 }
 
-/// Counts what reaches it, by path and by idempotency token.
+/// Counts the calls it receives, by path and by idempotency token.
 #[derive(Clone, Default)]
 pub(crate) struct Receiver {
     calls: Arc<Mutex<BTreeMap<String, Vec<Instant>>>>,
@@ -61,7 +61,7 @@ pub(crate) struct Receiver {
     /// How often each `/flaky` path has answered.
     answered: Arc<Mutex<BTreeMap<String, u16>>>,
     traces: Arc<Mutex<BTreeSet<String>>>,
-    /// Held once by every call that is neither answered nor broken off.
+    /// Held by every call that was neither answered nor aborted.
     under_way: Arc<UnderWay>,
 }
 
@@ -77,13 +77,13 @@ impl Receiver {
         self.times(path).len()
     }
 
-    /// Waits until a path was called so often.
+    /// Waits until a path was called this often.
     pub(crate) async fn until_called(&self, path: &str, times: usize) {
         let what = format!("{path} is called {times} times");
         until(&what, async || self.calls(path) == times).await;
     }
 
-    /// When a path was called.
+    /// The times at which a path was called.
     pub(crate) fn times(&self, path: &str) -> Vec<Instant> {
         self.calls.lock().expect("whole").get(path).cloned().unwrap_or_default()
     }
@@ -92,7 +92,7 @@ impl Receiver {
         self.tokens.lock().expect("whole").clone()
     }
 
-    /// Is nothing asked of it any more? A call that was broken off a moment ago is not heard of at once.
+    /// True if no call is open any more. A call that was aborted a moment ago may still count for a short time.
     pub(crate) async fn is_at_rest(&self) -> bool {
         for _ in 0..100 {
             if Arc::strong_count(&self.under_way.0) == 1 {
@@ -112,9 +112,10 @@ impl Receiver {
     }
 }
 
-/// `/ok` answers; `/status/503` answers that; `/again/503` answers that once, with a second to wait; `/flaky/2` fails
-/// twice, then answers; `/slow` takes its time, `/late/20` so many milliseconds; `/big` answers with a megabyte, `/nul`
-/// with what no database can hold.
+/// `/ok` answers. `/status/503` answers with that status. `/again/503` does so once, with a `Retry-After` of a second.
+/// `/flaky/2` fails twice, then answers. `/slow` takes long, `/late/20` that many milliseconds. `/big` answers with a
+/// megabyte, `/nul` with a value that the database cannot store,
+/// `/deep` with one that nobody can read again.
 async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, headers: HeaderMap) -> Response {
     let _under_way = Arc::clone(&receiver.under_way.0);
     let given = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
@@ -135,7 +136,7 @@ async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, head
             return (status, [(header::RETRY_AFTER, "1")], axum::Json(Value::Null)).into_response();
         }
         Some("flaky") => {
-            // A call that is broken off by a change of hands does not count: it is made again as the same attempt.
+            // A call that was aborted by a change of owner does not count: it is repeated as the same attempt.
             tokio::time::sleep(Duration::from_millis(100)).await;
             let mut answered = receiver.answered.lock().expect("whole");
             let times = answered.entry(path.clone()).or_default();
@@ -154,6 +155,7 @@ async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, head
     };
     let body = match path.as_str() {
         "nul" => json!({ "text": "a\0b" }),
+        "deep" => (0..126).fold(json!(1), |inner, _| json!([inner])),
         "big" => json!({ "text": "x".repeat(1_000_000) }),
         _ => json!({ "path": format!("/{path}") }),
     };
@@ -186,20 +188,20 @@ impl World {
         World { database, receiver, address, workspace }
     }
 
-    /// A process that claims, and what its nodes call out through.
+    /// A process that claims, and the clients that its nodes use for calls.
     pub(crate) async fn register(&self) -> (ProcessId, Outbound) {
         let id = ProcessId(new_id());
         let registration =
-            Registration { id, host: "test".to_owned(), pid: 1, roles: vec![], version: "test".to_owned() };
+            ProcessRegistration { id, host: "test".to_owned(), pid: 1, roles: vec![], version: "test".to_owned() };
         register(&self.database.client().await, &registration).await.expect("a registration");
         let allow = vec![self.address.to_string().parse().expect("an address")];
-        let outbound = Outbound::new(outbound::Settings { allow, ..Default::default() }).expect("a guard");
+        let outbound = Outbound::new(outbound::OutboundSettings { allow, ..Default::default() }).expect("a guard");
         (id, outbound)
     }
 
-    /// Claims what is ready, for an engine that begins with the claim or for one that is started then.
+    /// Claims ready items, for an engine that begins with the claim or for one that is started afterwards.
     pub(crate) async fn claim(&self, process: ProcessId, engine: &dyn Engine) {
-        let asks = [Ask { workspace: self.workspace, want: 20 }];
+        let asks = [Quota { workspace: self.workspace, limit: 20 }];
         let (claim, store) = (ClaimId(new_id()), &self.database.store);
         let begins = engine.begins_with_claim().then(|| engine.name());
         let claims = store.claim(&asks, claim, process, begins).await.expect("a claim");
@@ -208,14 +210,14 @@ impl World {
                 Some(begun) => engine.adopt(process, vec![begun]),
                 None => {
                     let answer = engine.start(process, item.item.execution()).await;
-                    assert!(matches!(answer, Answer::Started), "{answer:?}");
-                    store.dispatched(&[item.item], claim).await.expect("marked");
+                    assert!(matches!(answer, StartOutcome::Started), "{answer:?}");
+                    store.mark_dispatched(&[item.item], claim).await.expect("marked");
                 }
             }
         }
     }
 
-    /// Plays a scenario once and answers with its trace.
+    /// Runs a scenario once and returns its trace.
     pub(crate) async fn play(
         &self,
         process: ProcessId,
@@ -242,33 +244,33 @@ impl World {
         (id, if scenario.act == Act::Summed { summed(&trace) } else { trace })
     }
 
-    /// The trace of an execution once it has ended and left nothing behind: no slot, no ticket, no call.
+    /// The trace of an execution once it has ended and left nothing behind: no slot, no queue item, no call.
     pub(crate) async fn end_of(&self, id: ExecutionId) -> String {
         let execution = self.ended(id).await;
-        assert_eq!(self.leftovers().await, (0, 0), "no slot and no ticket is left");
-        assert!(self.receiver.is_at_rest().await, "a call goes on although its slot is free");
+        assert_eq!(self.leftovers().await, (0, 0), "no slot and no queue item is left");
+        assert!(self.receiver.is_at_rest().await, "a call continues although its slot is free");
         let strange = self.receiver.traces.lock().expect("whole").iter().find(|it| **it != TRACE.to_string()).cloned();
         assert_eq!(strange, None, "every call belongs to the trace of its start");
         self.trace(&execution).await
     }
 
-    /// Accepts the execution once more, from `failed` or from a node.
+    /// Starts a rerun of the execution, from `failed` or from a node.
     pub(crate) async fn rerun(&self, of: ExecutionId, definition: DefinitionId, from: &str) -> ExecutionId {
         self.rerun_resolved(of, definition, from, &[]).await.expect("something to run")
     }
 
-    /// The same, with what was found out about nodes whose end is not known.
+    /// The same, with a decision for each node whose outcome is unknown.
     pub(crate) async fn rerun_resolved(
         &self,
         of: ExecutionId,
         definition: DefinitionId,
         from: &str,
-        resolve: &[(&str, rerun::Resolve)],
-    ) -> Result<ExecutionId, rerun::Refused> {
+        resolve: &[(&str, rerun::Resolution)],
+    ) -> Result<ExecutionId, rerun::RerunError> {
         let key = |name: &str| NodeKey::new(name).expect("a good name");
         let from = match from {
-            "failed" => rerun::From::Failed,
-            node => rerun::From::Node(key(node)),
+            "failed" => rerun::StartFrom::Failed,
+            node => rerun::StartFrom::Node(key(node)),
         };
         let resolve = resolve.iter().map(|(name, resolve)| (key(name), *resolve)).collect();
         let store = &self.database.store;
@@ -277,7 +279,7 @@ impl World {
         let (graph, plan) = parse::check_stored(&graph).expect("a plan");
         let rows = store.node_states(of).await.expect("its nodes");
         let ended = rows.into_iter().map(|row| (row.node, row.status)).collect();
-        let kept = rerun::kept(&graph, &ended, (&graph, &plan), true, &from, &resolve)?;
+        let kept = rerun::keep_nodes(&graph, &ended, (&graph, &plan), true, &from, &resolve)?;
         let start = Start {
             trigger: rerun::trigger(of, "test", &from, kept.len()),
             version: Some(old.version),
@@ -285,7 +287,7 @@ impl World {
             ..self.new_start(definition, old.input.unwrap_or_default())
         };
         match store.rerun(&start, &kept, None, "test").await.expect("an answer") {
-            Accepted::New { execution, .. } => Ok(execution),
+            EnqueueOutcome::New { execution, .. } => Ok(execution),
             other => panic!("{other:?}"),
         }
     }
@@ -294,7 +296,7 @@ impl World {
         match act {
             Act::Nothing | Act::Summed | Act::Rerun { .. } | Act::Answer { early: true, .. } => return,
             Act::Answer { node, data, early: false } => {
-                let open = format!("workflow_execution_ask WHERE node = '{node}' AND status = 'OPEN'");
+                let open = format!("workflow_execution_wait WHERE node = '{node}' AND status = 'OPEN'");
                 self.until_count(&open).await;
                 return self.answer(id, engine, node, data).await;
             }
@@ -313,23 +315,23 @@ impl World {
         engine.cancel(id);
     }
 
-    /// Answers a wait, and tells the run that listens.
+    /// Answers a wait, and notifies the run.
     async fn answer(&self, id: ExecutionId, engine: &dyn Engine, node: &str, data: &str) {
-        let place = Place { execution: id, node: NodeKey::new(node).expect("a good name"), iteration: 0 };
+        let place = WaitKey { execution: id, node: NodeKey::new(node).expect("a good name"), iteration: 0 };
         let data = serde_json::from_str(data).expect("JSON");
-        let told = self.database.store.answer(&place, None, &data, "key:test").await.expect("an answer");
-        match told {
-            Told::Accepted(Some(call)) => engine.signal(call.holder),
-            Told::Early => {}
+        let observed = self.database.store.answer(&place, None, &data, "key:test").await.expect("an answer");
+        match observed {
+            AnswerOutcome::Accepted(Some(call)) => engine.signal(call.holder),
+            AnswerOutcome::Early => {}
             other => panic!("{other:?}"),
         }
     }
 
-    /// Does tasks of a queue, one after the other: `ok` or why they fail.
+    /// Performs tasks of a queue, one after the other: `ok`, or why they fail.
     async fn work(&self, engine: &dyn Engine, queue: &str, ends: &[&str]) {
         let (store, queues) = (&self.database.store, [queue.to_owned()]);
         for end in ends {
-            let wanted = Wanted {
+            let wanted = TaskRequest {
                 queues: &queues,
                 worker: "w",
                 most: 1,
@@ -343,7 +345,7 @@ impl World {
             let result = if *end == "ok" { Ok(&output) } else { Err(&failure) };
             let claim = task.claim.expect("a claim");
             match store.end_task(task.id, None, claim, result).await.expect("an end") {
-                task::Ended::Accepted(Some(call)) => engine.signal(call.holder),
+                task::EndTaskOutcome::Accepted(Some(call)) => engine.signal(call.holder),
                 other => panic!("{other:?}"),
             }
         }
@@ -373,8 +375,15 @@ impl World {
         .await;
     }
 
-    /// Publishes a graph document, in which `BASE` stands for the receiver's address, and before it those that it has
-    /// in `workflows`, by their names.
+    /// Publishes a graph document, in which `BASE` stands for the receiver's address. First publishes the documents in
+    /// its `workflows`, by their names.
+    /// From now on the database refuses the output "refused", as if it were a value that it cannot store.
+    pub(crate) async fn refuse_an_output(&self) {
+        let refuse = "ALTER TABLE workflow_execution_node ADD CONSTRAINT refused
+            CHECK (output IS DISTINCT FROM '\"refused\"'::jsonb)";
+        self.database.client().await.batch_execute(refuse).await.expect("a constraint");
+    }
+
     pub(crate) async fn publish(&self, document: &Value) -> DefinitionId {
         let mut document = document.clone();
         let others = document.as_object_mut().and_then(|fields| fields.remove("workflows")).unwrap_or_default();
@@ -423,7 +432,7 @@ impl World {
     pub(crate) async fn enqueue(&self, definition: DefinitionId, input: Value) -> ExecutionId {
         let start = self.new_start(definition, input);
         match self.database.store.enqueue(&[start], "test").await.expect("an answer")[0] {
-            Accepted::New { execution, .. } => execution,
+            EnqueueOutcome::New { execution, .. } => execution,
             other => panic!("{other:?}"),
         }
     }
@@ -441,14 +450,14 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("{id} did not get there: {:?}", self.database.store.nodes(id).await);
+        panic!("{id} did not end in time: {:?}", self.database.store.nodes(id).await);
     }
 
-    /// What is stored of an execution, as a text to compare: each node in the order in which they settled, the end, and
-    /// what the audit says. What a stop canceled is one commit, and listed by name; ids and times are left out.
+    /// The stored state of an execution as a text to compare: each node in the order in which they settled, the end,
+    /// and the audit. Nodes that a stop canceled are one commit, and are sorted by name. Ids and times are left out.
     pub(crate) async fn trace(&self, execution: &Execution) -> String {
         let mut lines = self.tree_lines(execution).await;
-        let sql = "SELECT action FROM activity WHERE subject_id = $1 ORDER BY id";
+        let sql = "SELECT action FROM audit WHERE subject_id = $1 ORDER BY at";
         let rows = self.database.client().await.query(sql, &[&execution.id.0]).await.expect("the audit");
         lines.extend(rows.iter().map(|row| format!("audited {}", row.get::<_, &str>(0))));
         let sql = "SELECT 'event ' || event_type || ' ' || stream_type || ' ' || stream_version || ' ' || event_data FROM domain_events
@@ -458,7 +467,7 @@ impl World {
         lines.join("\n") + "\n"
     }
 
-    /// The nodes and the end of an execution, those of its loops' items in order, and below them what its nodes made.
+    /// The nodes and the end of an execution, the items of its loops in order, and below them its child executions.
     async fn tree_lines(&self, execution: &Execution) -> Vec<String> {
         let store = &self.database.store;
         let mut nodes = store.nodes(execution.id).await.expect("nodes");
@@ -474,7 +483,9 @@ impl World {
         let tree = store.tree(execution.root, 1_000).await.expect("a tree");
         let mut children: Vec<_> = tree
             .into_iter()
-            .filter_map(|child| Some((child.place.filter(|place| place.parent == execution.id)?, child.execution)))
+            .filter_map(|child| {
+                Some((child.parent.filter(|parent| parent.execution == execution.id)?, child.execution))
+            })
             .collect();
         children.sort_by_key(|(place, _)| (place.node.clone(), place.iteration, place.attempt));
         for (place, child) in children {
@@ -486,7 +497,7 @@ impl World {
         lines
     }
 
-    /// Slots still held, and tickets that are not dead letters.
+    /// Slots still held, and queue items that are not dead letters.
     pub(crate) async fn leftovers(&self) -> (i64, i64) {
         let sql = "SELECT count(*) FILTER (WHERE stage = 5), count(*) FILTER (WHERE stage <> 9) FROM execution_queue";
         let row = self.database.client().await.query_one(sql, &[]).await.expect("counts");
@@ -494,7 +505,7 @@ impl World {
     }
 }
 
-/// One execution to be played, and what it must come to.
+/// One execution to run, and what somebody does during it.
 pub(crate) struct Scenario {
     pub(crate) document: Value,
     pub(crate) input: Value,
@@ -505,19 +516,19 @@ pub(crate) struct Scenario {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Nothing,
-    /// Nothing; what ran side by side is told in sum.
+    /// Nothing. Nodes that ran side by side are summarized.
     Summed,
-    /// Runs it once more when it has ended, from `failed` or from a node.
+    /// Reruns it when it has ended, from `failed` or from a node.
     Rerun {
         from: &'static str,
     },
-    /// Answers a wait of it: before anybody asked, or once it is asked.
+    /// Answers one of its waits: before it is open, or once it is open.
     Answer {
         node: &'static str,
         data: &'static str,
         early: bool,
     },
-    /// Is the worker of a queue, for as many tasks as there are ends.
+    /// Serves a queue as its worker, for as many tasks as there are ends.
     Work {
         queue: &'static str,
         ends: &'static [&'static str],
@@ -526,13 +537,13 @@ pub(crate) enum Act {
     CancelChild {
         node: &'static str,
     },
-    /// Cancels it once the child of a node is in flight.
+    /// Cancels the execution once the child of a node is in flight.
     CancelAbove {
         node: &'static str,
     },
-    /// Cancels it before it is claimed.
+    /// Cancels the execution before it is claimed.
     CancelFirst,
-    /// Cancels it as soon as a node stands so.
+    /// Cancels the execution as soon as a node has this status.
     CancelWhen {
         node: &'static str,
         status: node::Status,
@@ -551,7 +562,7 @@ fn node_line(node: &NodeRecord) -> String {
     format!("{} {}{kept}{label}{attempt}{earlier}{}{output}", node.node, node.status.name(), class.unwrap_or_default())
 }
 
-/// An output without what differs from call to call, and cut to a line.
+/// An output without the parts that differ from call to call, truncated to a line.
 fn shown(output: &Value) -> String {
     let mut output = output.clone();
     if let Some(fields) = output.as_object_mut() {

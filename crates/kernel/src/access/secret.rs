@@ -1,7 +1,8 @@
-//! Secrets in memory, by name, for as long as a node needs them.
+//! The secrets of a workspace, by name. They are held in memory while a node needs them.
 //!
 //! Invariants
-//! - What is held here is overwritten when it goes, is never serialized, and no `Debug` shows it.
+//! - A secret's memory is overwritten when the secret is dropped. A secret is never serialized, and `Debug` does not
+//!   show it.
 //!
 //! Not here: where secrets are kept, which fields may use them, and masking (the shells).
 
@@ -10,37 +11,37 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// What the names of callbacks begin with: no secret of a workspace can be called so.
+/// The prefix of the names of callbacks. No name of a workspace's secret can begin with this prefix.
 const CALLBACK: &str = "callbacks.";
 
-/// The name under which the address is held that answers a node that waits.
+/// The name of the secret that holds a callback: the URL that answers a waiting node.
 pub fn callback(node: &str) -> String {
     format!("{CALLBACK}{node}")
 }
 
-/// The node that such a name is about; none if it is a secret's.
+/// The node that a callback name belongs to. Returns `None` for the name of a workspace's secret.
 pub fn callback_of(name: &str) -> Option<&str> {
     name.strip_prefix(CALLBACK)
 }
 
-/// The secrets that expressions may look at.
+/// The secrets that expressions may use.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
     by_name: BTreeMap<String, Zeroizing<String>>,
 }
 
 impl Secrets {
-    /// Adds a secret, in place of one of the same name.
+    /// Adds a secret, or replaces the secret of the same name.
     pub fn insert(&mut self, name: impl Into<String>, clear: Zeroizing<String>) {
         self.by_name.insert(name.into(), clear);
     }
 
-    /// A secret in clear.
+    /// The value of a secret, in clear text.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.by_name.get(name).map(|clear| clear.as_str())
     }
 
-    /// Every value in clear.
+    /// The values of all secrets, in clear text.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         self.by_name.values().map(|clear| clear.as_str())
     }
@@ -49,7 +50,7 @@ impl Secrets {
         self.by_name.is_empty()
     }
 
-    /// Their names, in order.
+    /// The names of all secrets, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_callback_is_told_from_a_secret_by_its_name() {
+    fn a_callback_differs_from_a_secret_by_its_name() {
         assert_eq!(callback_of(&callback("approve")), Some("approve"));
         assert_eq!(callback_of("callbacks"), None);
     }

@@ -1,11 +1,12 @@
-//! What differs between two versions of a definition, for people.
+//! The differences between two versions of a definition, in a form for people.
 //!
 //! Invariants
-//! - Nodes are told apart by their keys and edges by their ends: their order is no difference.
-//! - A change is told at the deepest field that holds it; lists are told whole.
-//! - Equal definitions have no changes, and those of a diff the other way round are the same, reversed.
+//! - Nodes are identified by their keys, and edges by their ends and label. So another order is not a difference.
+//! - A change is reported at the deepest field that contains it; a list is reported as a whole.
+//! - Equal definitions have no changes. With old and new swapped, the changes are the same, with `before` and `after`
+//!   swapped.
 //!
-//! Not here: how it is shown.
+//! Not here: how a diff is shown.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -14,21 +15,20 @@ use crate::definition::{Definition, Edge};
 use crate::expression::template::push_segment;
 
 /// One difference.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Change {
-    /// Where: `/nodes/KEY/with/url`, `/edges/a -> b`, `/timeout_ms`.
+pub struct FieldChange {
+    /// The changed field, such as `/nodes/KEY/with/url`, `/edges/a -> b` or `/timeout_ms`.
     pub pointer: String,
-    /// What was there; absent if it was added.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The old value; absent if the field was added.
     pub before: Option<Value>,
-    /// What is there now; absent if it was removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The new value; absent if the field was deleted.
     pub after: Option<Value>,
 }
 
-/// Every difference, nodes first, in the order of their keys.
-pub fn diff(old: &Definition, new: &Definition) -> Vec<Change> {
+/// Every difference. Nodes come first, in the order of their keys.
+pub fn diff(old: &Definition, new: &Definition) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     compare(&laid_out(old), &laid_out(new), &mut String::new(), &mut changes);
     changes.sort_by_key(|change| {
@@ -38,7 +38,7 @@ pub fn diff(old: &Definition, new: &Definition) -> Vec<Change> {
     changes
 }
 
-/// A definition whose parts have names of their own.
+/// A definition as JSON, with `nodes` and `edges` as objects: nodes by key, edges by `FROM.LABEL -> TO`.
 fn laid_out(definition: &Definition) -> Value {
     let mut whole = serde_json::to_value(definition).unwrap_or_default();
     let mut nodes = Map::new();
@@ -58,13 +58,13 @@ fn name(edge: &Edge) -> String {
     format!("{}{label} -> {}", edge.from, edge.to)
 }
 
-fn compare(old: &Value, new: &Value, pointer: &mut String, changes: &mut Vec<Change>) {
+fn compare(old: &Value, new: &Value, pointer: &mut String, changes: &mut Vec<FieldChange>) {
     if old == new {
         return;
     }
     let (Value::Object(before), Value::Object(after)) = (old, new) else {
         let (before, after) = (Some(old.clone()), Some(new.clone()));
-        return changes.push(Change { pointer: pointer.clone(), before, after });
+        return changes.push(FieldChange { pointer: pointer.clone(), before, after });
     };
     let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     for key in keys {
@@ -74,7 +74,7 @@ fn compare(old: &Value, new: &Value, pointer: &mut String, changes: &mut Vec<Cha
             (Some(before), Some(after)) => compare(before, after, pointer, changes),
             (before, after) => {
                 let (before, after) = (before.cloned(), after.cloned());
-                changes.push(Change { pointer: pointer.clone(), before, after });
+                changes.push(FieldChange { pointer: pointer.clone(), before, after });
             }
         }
         pointer.truncate(length);
@@ -91,15 +91,16 @@ mod tests {
         parse::check(&document).expect("a good document").0
     }
 
-    fn told(changes: &[Change]) -> String {
+    fn shown(changes: &[FieldChange]) -> String {
         let shown = |value: &Option<Value>| value.as_ref().map_or("-".to_owned(), Value::to_string);
-        let line =
-            |change: &Change| format!("{}: {} => {}\n", change.pointer, shown(&change.before), shown(&change.after));
+        let line = |change: &FieldChange| {
+            format!("{}: {} => {}\n", change.pointer, shown(&change.before), shown(&change.after))
+        };
         changes.iter().map(line).collect()
     }
 
     #[test]
-    fn what_changed_is_told_where_it_changed() {
+    fn a_change_is_reported_where_it_is() {
         let log =
             |message: &str, needs: Value| json!({ "kind": "LOG", "needs": needs, "with": { "message": message } });
         let old = definition(json!({
@@ -121,8 +122,8 @@ mod tests {
             /edges/c -> d: - => true
             /concurrency: - => 3
             /timeout_ms: 3600000 => -
-        "#]].assert_eq(&told(&changes));
-        let reversed = |change: Change| Change { before: change.after, after: change.before, ..change };
+        "#]].assert_eq(&shown(&changes));
+        let reversed = |change: FieldChange| FieldChange { before: change.after, after: change.before, ..change };
         assert_eq!(diff(&new, &old), changes.into_iter().map(reversed).collect::<Vec<_>>());
         assert_eq!(diff(&old, &old), []);
     }

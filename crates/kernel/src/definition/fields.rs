@@ -1,12 +1,12 @@
-//! Reading an object field by field, naming every problem on the way.
+//! Reads an object field by field, and reports every problem.
 //!
 //! Invariants
-//! - Reading goes on after a problem, so that one answer names them all.
-//! - A message never repeats a value, only names and types: a resolved value may be a secret.
-//! - Guessing what was meant stops after a number of problems: a hostile document costs no more
-//!   than a careless one.
+//! - Reading continues after a problem, so that one response names all problems.
+//! - A message contains names and types, never a value, because a resolved value may be a secret.
+//! - Suggestions (`did you mean …?`) stop after a number of problems, so that a hostile document with many unknown
+//!   words does not cost much time.
 //!
-//! Not here: which fields there are (`parse`, `kind`).
+//! Not here: which fields an object may have (`parse`, `kind`).
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::duration;
 use crate::expression::template::{is_templated, push_segment};
 use crate::expression::{Fault, ParseError, type_name};
 
-/// When a configuration is read.
+/// Whether a configuration is read at publishing or at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// Templates are unresolved: a field that holds one cannot be judged yet.
+pub(crate) enum CheckTime {
+    /// Templates are unresolved, so a field that contains a template cannot be checked yet.
     Publish,
-    /// Every value is final.
+    /// Templates are resolved, so every value is final.
     Run,
 }
 
@@ -32,8 +32,8 @@ pub(crate) enum Stage {
 pub(crate) struct Fields<'a, 'p> {
     map: &'a Map<String, Value>,
     at: String,
-    stage: Stage,
-    /// The problems of this object begin here.
+    stage: CheckTime,
+    /// The index in `problems` at which the problems of this object begin.
     first: usize,
     pub(crate) problems: &'p mut Vec<Problem>,
 }
@@ -44,7 +44,7 @@ impl<'a, 'p> Fields<'a, 'p> {
         value: &'a Value,
         at: &str,
         known: &[&str],
-        stage: Stage,
+        stage: CheckTime,
         problems: &'p mut Vec<Problem>,
     ) -> Option<Self> {
         let at = at.to_owned();
@@ -61,17 +61,17 @@ impl<'a, 'p> Fields<'a, 'p> {
         Some(Self { map, at, stage, first, problems })
     }
 
-    /// Where a field is.
+    /// The pointer of a field.
     pub(crate) fn pointer(&self, name: &str) -> String {
         child(&self.at, name)
     }
 
-    /// Is the field there at all, even as null?
+    /// Does the field exist, even with the value null?
     pub(crate) fn has(&self, name: &str) -> bool {
         self.map.contains_key(name)
     }
 
-    /// A field's value; null is the same as absent.
+    /// A field's value; `None` if the field is null or absent.
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name).filter(|value| !value.is_null())
     }
@@ -81,43 +81,43 @@ impl<'a, 'p> Fields<'a, 'p> {
         self.map.get(name)
     }
 
-    /// A field's value, if it is known by now.
+    /// A field's value; `None` if the field contains a template that must be resolved first.
     pub(crate) fn value(&self, name: &str) -> Option<&'a Value> {
         self.get(name).filter(|value| !self.is_late(value))
     }
 
-    /// Does this value hold a template that is yet to be resolved?
+    /// Does this value contain an unresolved template?
     pub(crate) fn is_late(&self, value: &Value) -> bool {
-        self.stage == Stage::Publish && value.as_str().is_some_and(is_templated)
+        self.stage == CheckTime::Publish && value.as_str().is_some_and(is_templated)
     }
 
     /// Is every value final?
     pub(crate) fn is_final(&self) -> bool {
-        self.stage == Stage::Run
+        self.stage == CheckTime::Run
     }
 
-    /// Notes that a field is missing, unless it is there under a name that was taken for a slip.
+    /// Reports that a field is missing, unless a misspelled name of the field was reported already.
     pub(crate) fn require(&mut self, name: &str) {
         let is_slip = |found: &Problem| found.code == Code::UnknownField && found.suggestion.as_deref() == Some(name);
         if self.get(name).is_none() && !self.problems[self.first..].iter().any(is_slip) {
             let how = if self.has(name) { "is null" } else { "is missing" };
-            // Behind `name:` there is a place to show; without it, its parent.
+            // A null field has a location of its own. A missing field is reported at the object that it should be in.
             let pointer = if self.has(name) { self.pointer(name) } else { self.at.clone() };
             self.problems.push(Problem::new(Code::MissingField, pointer, format!("{name} {how}")));
         }
     }
 
-    /// Notes a problem of a field's value.
+    /// Reports a problem of a field's value, with the code `bad_value`.
     pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
         self.refuse(Code::BadValue, name, message);
     }
 
-    /// Notes that none of some fields is there.
+    /// Reports that one of several fields is required, and none of them exists. `names` lists the fields for people.
     pub(crate) fn lacks(&mut self, names: &str) {
         self.problems.push(Problem::new(Code::MissingField, self.at.clone(), format!("{names} is missing")));
     }
 
-    /// Notes a problem of a field.
+    /// Reports a problem of a field, with this code.
     pub(crate) fn refuse(&mut self, code: Code, name: &str, message: impl Into<String>) {
         let pointer = self.pointer(name);
         self.problems.push(Problem::new(code, pointer, message));
@@ -157,6 +157,22 @@ impl<'a, 'p> Fields<'a, 'p> {
         number
     }
 
+    /// A whole number from 1 to `most`.
+    pub(crate) fn count(&mut self, name: &str, most: u32) -> Option<u32> {
+        self.integer(name, 1..=u64::from(most)).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// The values of a field that takes one value or a list of them, each with its pointer.
+    pub(crate) fn each(&self, name: &str) -> Option<Vec<(String, &'a Value)>> {
+        let at = self.pointer(name);
+        Some(match self.get(name)? {
+            Value::Array(list) => {
+                list.iter().enumerate().map(|(place, item)| (child(&at, &place.to_string()), item)).collect()
+            }
+            one => vec![(at, one)],
+        })
+    }
+
     pub(crate) fn duration(&mut self, name: &str, longest: Duration) -> Option<Duration> {
         let value = self.value(name)?;
         let Some(text) = value.as_str() else {
@@ -177,7 +193,7 @@ impl<'a, 'p> Fields<'a, 'p> {
         }
     }
 
-    /// One of a few words.
+    /// A field whose value must be one of these words.
     pub(crate) fn choice<T: Copy>(&mut self, name: &str, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.text(name)?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
@@ -192,14 +208,14 @@ impl<'a, 'p> Fields<'a, 'p> {
     }
 }
 
-/// The pointer of a field below another.
+/// The pointer of a field or item below the value at another pointer.
 pub(crate) fn child(at: &str, segment: &str) -> String {
     let mut pointer = at.to_owned();
     push_segment(&mut pointer, segment);
     pointer
 }
 
-/// A problem of an expression that cannot be read.
+/// The problem of an expression that cannot be parsed.
 pub(crate) fn unreadable(pointer: String, error: &ParseError) -> Problem {
     let code = match error.fault {
         Fault::Syntax => Code::BadExpression,
@@ -209,10 +225,10 @@ pub(crate) fn unreadable(pointer: String, error: &ParseError) -> Problem {
     Problem::new(code, pointer, error.to_string()).suggest(error.meant.clone()).within(error.offset, None)
 }
 
-/// Guesses are only made while there are fewer problems than this.
+/// Suggestions are made only while there are fewer problems than this.
 pub(crate) const GUESSES: usize = 100;
 
-/// A problem of a word that nobody knows, with what may have been meant.
+/// The problem of an unknown word, with a suggestion.
 pub(crate) fn unknown<'k>(
     code: Code,
     what: &str,
@@ -229,7 +245,7 @@ pub(crate) fn unknown<'k>(
     Problem::new(code, pointer, message).suggest(guess)
 }
 
-/// What to say of a word that nobody knows, and what may have been meant.
+/// The message for an unknown word, and a suggestion.
 pub(crate) fn unknown_word<'k>(
     what: &str,
     word: &str,
@@ -246,7 +262,7 @@ pub(crate) fn unknown_word<'k>(
     (message, None)
 }
 
-/// Words that other products use for ours.
+/// Field names that other products use, and the name of the same field here.
 const ELSEWHERE: [(&str, &str); 9] = [
     ("type", "kind"),
     ("config", "with"),
@@ -271,14 +287,15 @@ fn guess<'k>(word: &str, known: impl Iterator<Item = &'k str> + Clone) -> Option
     let most = (word.len() / 3).max(1);
     let near = known.clone().filter(|name| name.len().abs_diff(word.len()) <= most);
     let near = near.map(|name| (distance(word.as_bytes(), name.to_ascii_lowercase().as_bytes()), name));
-    // A guess shares at least a letter with the word.
+    // A suggestion shares at least one letter with the word.
     let alike = |distance: usize, name: &str| distance <= most && distance < word.len().max(name.len());
     let near = near.filter(|(distance, name)| alike(*distance, name)).min_by_key(|(distance, _)| *distance);
     let begun = || known.clone().find(|name| word.len() >= 3 && name.to_ascii_lowercase().starts_with(&word));
     near.map(|(_, name)| name).or_else(begun)
 }
 
-/// How many letters to add, drop, change or swap with a neighbour to get from one word to the other.
+/// The edit distance: how many letters must be added, dropped, changed or swapped with a neighbour to get from one word
+/// to the other.
 fn distance(from: &[u8], to: &[u8]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=to.len()).collect();

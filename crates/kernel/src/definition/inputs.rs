@@ -1,17 +1,18 @@
-//! What a start must bring: `inputs` of a definition, a subset of JSON Schema per field.
+//! The declared inputs of a definition: the field `inputs`, with a subset of JSON Schema for each input.
 //!
 //!     inputs ──check──▶ problems, at publishing
 //!     inputs ──Inputs::read──▶ Inputs ──apply(input)──▶ the input with its defaults, or problems, at each start
 //!
 //! Invariants
-//! - A declaration and a value are judged by one reader: a default, an example or an enum that its own declaration
-//!   refuses is a problem at publishing.
-//! - All problems of an input are told at once, each with a pointer into it, and no message repeats a value.
-//! - A declaration that an older build took and this one cannot read asks for nothing: what is published can be
-//!   started.
-//! - Work is bounded: all that is compared and matched is charged to one budget, problems are counted.
+//! - Publishing and starting check values with the same code. At publishing, a default, example or `enum` value that
+//!   its own declaration does not allow is a problem.
+//! - All problems of an input are reported at once, each with a pointer into the input. No message repeats a value.
+//! - A declaration that an older build accepted and this build cannot read allows every value. So a published version
+//!   can always be started.
+//! - Work is bounded: every comparison and match is charged to one budget, and the number of problems is limited.
 //!
-//! Not here: who may start (`server::http::starts`); a start by SQL is not judged, as PostgreSQL cannot ask here.
+//! Not here: which keys may start executions (`server::http::starts`). A start by SQL is not checked, because
+//! PostgreSQL cannot call this code.
 
 mod declare;
 mod judge;
@@ -21,52 +22,41 @@ use serde_json::{Map, Value};
 use crate::definition::problem::{Code, Problem};
 use crate::expression::pattern::Pattern;
 use crate::expression::{Budget, meter};
+use crate::names::names;
 
 /// The most fields that may be declared, in all.
 pub const MAX_FIELDS: usize = 500;
 /// The longest pattern.
 pub const MAX_PATTERN_LEN: usize = 500;
-/// The steps of judging one input, or all that one version declares: see `expression::Budget`.
+/// The step limit for checking one input, or the declarations of one version. `expression::Budget` defines a step.
 const MAX_STEPS: u64 = 200_000;
-/// The steps that are taken at once, where the caller has other things to do.
+/// The step limit for `apply_cheaply`.
 const CHEAP_STEPS: u64 = 1_000;
-/// The largest input that is judged at once, as JSON.
+/// The largest input for `apply_cheaply`, in bytes of JSON.
 const SMALL_INPUT: usize = 32 << 10;
-/// The most problems of one input that are told.
-const MAX_TOLD: usize = 100;
+/// The most problems of one input that are reported.
+const MAX_PROBLEMS: usize = 100;
 
-/// The types that may be asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Null,
-    Boolean,
-    Integer,
-    Number,
-    String,
-    Array,
-    Object,
+names! {
+    /// The types of a declaration.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Type {
+        String = "string",
+        Number = "number",
+        Integer = "integer",
+        Boolean = "boolean",
+        Object = "object",
+        Array = "array",
+        Null = "null",
+    }
 }
 
 impl Type {
-    const ALL: [(&'static str, Type); 7] = [
-        ("string", Type::String),
-        ("number", Type::Number),
-        ("integer", Type::Integer),
-        ("boolean", Type::Boolean),
-        ("object", Type::Object),
-        ("array", Type::Array),
-        ("null", Type::Null),
-    ];
-
-    fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
-    }
-
     fn has(self, value: &Value) -> bool {
         match self {
             Type::Null => value.is_null(),
             Type::Boolean => value.is_boolean(),
-            // As JSON Schema counts: 5.0 is an integer.
+            // As in JSON Schema, 5.0 is an integer.
             Type::Integer => {
                 value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
             }
@@ -78,7 +68,7 @@ impl Type {
     }
 }
 
-/// What a text must look like, beyond being text.
+/// The format of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     DateTime,
@@ -98,10 +88,10 @@ impl Format {
     ];
 }
 
-/// What one value must be.
+/// The declaration of one value.
 #[derive(Clone, Debug, Default)]
 struct Schema {
-    /// Any of these; empty for all.
+    /// The allowed types; empty if every type is allowed.
     types: Vec<Type>,
     allowed: Option<Vec<Value>>,
     minimum: Option<f64>,
@@ -117,39 +107,39 @@ struct Schema {
     max_items: Option<u64>,
     fields: Vec<(String, Schema)>,
     required: Vec<String>,
-    /// `additionalProperties: false`
+    /// `additionalProperties: false`: fields that are not declared are refused.
     closed: bool,
-    /// What other fields must be.
+    /// The declaration of fields that are not declared by name.
     others: Option<Box<Schema>>,
     default: Option<Value>,
 }
 
-/// What the starts of one version must bring.
+/// The inputs that a version declares.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    /// Nothing if the author declared nothing: then anything is taken.
+    /// `None` if the author declared no inputs. Then every input is allowed.
     declared: Option<Schema>,
 }
 
-/// What judging may take.
+/// The budget for checking.
 fn work() -> Budget {
     Budget::new(MAX_STEPS, 0)
 }
 
-/// What is wrong with the declarations, with pointers from `inputs`.
+/// The problems of the declarations, with pointers from `inputs`.
 pub fn check(inputs: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     declare::fields(inputs, &mut problems);
     problems
 }
 
-/// JSON Schema of one declaration; it is `#/$defs/input` of a document's.
+/// JSON Schema of one declaration. The schema of a document contains it as `#/$defs/input`.
 pub fn schema() -> Value {
     declare::schema()
 }
 
 impl Inputs {
-    /// Reads what a version declares; `additional` says whether other inputs are taken.
+    /// Reads the declarations of a version. `additional` means that inputs which are not declared are allowed.
     pub fn read(inputs: &Value, additional: bool) -> Inputs {
         if !inputs.is_object() && additional {
             return Inputs::default();
@@ -159,12 +149,12 @@ impl Inputs {
         Inputs { declared: Some(schema) }
     }
 
-    /// Would any input do?
+    /// Is every input allowed?
     pub fn takes_anything(&self) -> bool {
         self.declared.is_none()
     }
 
-    /// [`Inputs::apply`], unless that takes more than a moment.
+    /// The same as [`Inputs::apply`], with a small budget. Returns `None` if the check could take long.
     pub fn apply_cheaply(&self, input: &Option<Value>) -> Option<Result<Option<Value>, Vec<Problem>>> {
         let small = input.as_ref().is_none_or(|input| meter::weigh(input, SMALL_INPUT).is_some());
         if self.takes_anything() || !small {
@@ -175,7 +165,7 @@ impl Inputs {
         (!work.is_spent()).then_some(applied)
     }
 
-    /// The input with its defaults filled in, or all that is wrong with it.
+    /// Returns the input with its defaults filled in, or all problems of the input.
     pub fn apply(&self, input: Option<Value>) -> Result<Option<Value>, Vec<Problem>> {
         self.apply_within(input, &mut work())
     }

@@ -1,17 +1,18 @@
-//! Reading a document into a definition and its plan, and naming everything that is wrong with it.
+//! Reads a document into a definition and its plan, and reports all of its problems.
 //!
 //!     text ──source──▶ document ──read──▶ Definition ──Plan::new──▶ Plan
-//!                         │                   └──references──▶ who may see whom
-//!                         └── every step adds its problems; only a document without any becomes a version
+//!                         │                   └──references──▶ checks the paths in templates
+//!                         └── every step adds its problems; only a document without problems becomes a version
 //!
-//! Two forms make one model. As authored, `nodes` is a map and each node says what it `needs`; on
-//! the wire, `nodes` is a list and `edges` join them. Both may be mixed, and what is stored is a
-//! valid wire form: a version that was read back can be published again.
+//! There are two forms. In documents by authors, `nodes` is a map, and each node lists the nodes that it `needs`. In
+//! the stored form, `nodes` is a list, and `edges` connect the nodes. One document may mix both forms, and a stored
+//! graph can be published again.
 //!
 //! Invariants
 //! - All problems are reported at once, each with a JSON pointer into the document.
-//! - One slip is one problem: a node that cannot be read still counts as there for its neighbours.
-//! - Work is bounded by the document's size: depth, the length of pointers, and guesses are.
+//! - One mistake is reported as one problem. For example, a node that cannot be read still exists, so edges to it are
+//!   no further problems.
+//! - The work is proportional to the size of the document, because depth, pointer length and suggestions are limited.
 //!
 //! Not here: YAML, lines and columns (`source`), the fields of each kind (`kind`).
 
@@ -32,9 +33,9 @@ use crate::ids::NodeKey;
 use crate::run::failure::Profiles;
 pub use read::LONGEST_TIMEOUT;
 
-/// The most problems that are told at once.
+/// The most problems that are reported at once.
 pub const MAX_PROBLEMS: usize = 1_000;
-/// The longest way to a value, as a pointer: every problem carries one.
+/// The longest pointer to a value, in bytes. Every problem has such a pointer.
 pub const MAX_POINTER_LEN: usize = 1_024;
 
 /// Checks a document in either form.
@@ -42,7 +43,7 @@ pub fn check(document: &Value) -> Result<(Definition, Plan), Vec<Problem>> {
     check_by(document, &Profiles::default())
 }
 
-/// The same; nodes that do not say how they are retried follow these profiles.
+/// The same as [`check`]; nodes without `retry` use these profiles.
 pub fn check_by(document: &Value, profiles: &Profiles) -> Result<(Definition, Plan), Vec<Problem>> {
     let mut problems = Vec::new();
     if !is_sound(document, &mut String::new(), 1, &mut problems) {
@@ -51,7 +52,7 @@ pub fn check_by(document: &Value, profiles: &Profiles) -> Result<(Definition, Pl
     let draft = read::document(document, profiles, &mut problems);
     let plan = Plan::new(&draft.definition);
     for why in plan.as_ref().err().into_iter().flatten().filter(|why| !draft.is_consequence(why)) {
-        problems.push(draft.tell(why, &problems));
+        problems.push(draft.problem_of(why, &problems));
     }
     references::check(&draft, &mut problems);
     match plan {
@@ -60,12 +61,12 @@ pub fn check_by(document: &Value, profiles: &Profiles) -> Result<(Definition, Pl
     }
 }
 
-/// Checks a document as it was written, YAML or JSON: problems have their line and column, and come in their order.
+/// Checks a document as text, YAML or JSON. Problems have a line and a column, and are sorted by them.
 pub fn check_text(text: &str) -> Result<(Definition, Plan), Vec<Problem>> {
     check_text_by(text, &Profiles::default())
 }
 
-/// The same; nodes that do not say how they are retried follow these profiles.
+/// The same as [`check_text`]; nodes without `retry` use these profiles.
 pub fn check_text_by(text: &str, profiles: &Profiles) -> Result<(Definition, Plan), Vec<Problem>> {
     let source = source::read(text);
     let mut problems = source.problems.clone();
@@ -75,15 +76,15 @@ pub fn check_text_by(text: &str, profiles: &Profiles) -> Result<(Definition, Pla
         Some(Ok(_)) | None => Vec::new(),
     };
     problems.extend(found.into_iter().map(|problem| source.locate(problem)));
-    // "And more" has no place, and stays last.
+    // The problem "and N more" has no location, and stays last.
     problems.sort_by_key(|problem| (problem.code == Code::TooMany, problem.line, problem.column));
     Err(cut(problems))
 }
 
 /// Reads a stored graph, as `serde_json::to_value` of a definition made it.
 ///
-/// Its configurations were checked when it was published and are not judged again: a build with
-/// stricter rules must still run what an older one accepted.
+/// The configurations of its nodes were checked when it was published, and are not checked again. A build with stricter
+/// rules must still run graphs that an older build accepted.
 pub fn check_stored(graph: &Value) -> Result<(Definition, Plan), Vec<Problem>> {
     let problem = |message: String| Problem::new(Code::BadValue, "", message);
     let definition: Definition = serde::Deserialize::deserialize(graph)
@@ -93,7 +94,7 @@ pub fn check_stored(graph: &Value) -> Result<(Definition, Plan), Vec<Problem>> {
     Ok((definition, plan))
 }
 
-/// A name for the content of a definition: the same whatever the order of keys, nodes and edges.
+/// A hash of the content of a definition. The order of keys, nodes and edges does not change it.
 pub fn content_hash(definition: &Definition) -> String {
     let mut sorted = definition.clone();
     sorted.nodes.sort_by(|a, b| a.key.cmp(&b.key));
@@ -115,7 +116,7 @@ fn canonical(value: Value) -> Value {
     }
 }
 
-/// A document read as far as it could be, with where its parts stood.
+/// A document that was read as far as possible, with the pointers of its parts.
 #[derive(Debug, Default)]
 struct Draft {
     definition: Definition,
@@ -123,14 +124,14 @@ struct Draft {
     node_at: Vec<String>,
     /// The pointer of each edge, in the order of the definition's edges.
     edge_at: Vec<String>,
-    /// Nodes that are there but whose kind or `on_error` is not known: their branches cannot be judged.
+    /// Nodes whose kind or `on_error` is not known: their branches cannot be checked.
     unclear: Vec<NodeKey>,
-    /// An edge could not be read, so what seems apart may not be.
+    /// An edge could not be read, so a piece that seems disconnected may be connected.
     lost_edges: bool,
 }
 
 impl Draft {
-    /// Does this only follow from a problem that is told already?
+    /// Does this problem only follow from another problem that is reported already?
     fn is_consequence(&self, invalid: &Invalid) -> bool {
         match invalid {
             Invalid::UnknownLabel { node, .. } => self.unclear.contains(node),
@@ -139,7 +140,7 @@ impl Draft {
         }
     }
 
-    fn tell(&self, invalid: &Invalid, problems: &[Problem]) -> Problem {
+    fn problem_of(&self, invalid: &Invalid, problems: &[Problem]) -> Problem {
         let at = self.place(invalid);
         let code = match invalid {
             Invalid::Dangling { missing, .. } => {
@@ -161,7 +162,7 @@ impl Draft {
             at.map_or_else(String::new, |at| self.node_at[at].clone())
         };
         let mut edges = self.definition.edges.iter().zip(&self.edge_at);
-        // On the wire an edge is an object with ends of its own; as a need it is one text.
+        // In `edges`, an edge is an object with two ends. In `needs`, an edge is one text.
         let end = |at: &String, name: &str| if at.starts_with("/edges/") { child(at, name) } else { at.clone() };
         let edge = match invalid {
             Invalid::DuplicateNode(key) => return node(key),
@@ -181,15 +182,18 @@ impl Draft {
     }
 }
 
-/// Is the document fit to be read at all? A NUL is a problem among others; but what nests too deep
-/// or lies behind too long names is not looked at further.
+/// Can the document be read? A value that nests too deeply, or whose pointer is too long, makes it unreadable. A NUL
+/// character is a problem too, but the document can still be read.
 fn is_sound(value: &Value, pointer: &mut String, depth: usize, problems: &mut Vec<Problem>) -> bool {
     let mut problem = |code: Code, message: &str| {
         let shown: String = pointer.replace('\0', "\u{fffd}").chars().take(MAX_POINTER_LEN).collect();
         problems.push(Problem::new(code, shown, message));
     };
     if pointer.len() > MAX_POINTER_LEN {
-        problem(Code::TooLarge, &format!("lies behind names longer than {MAX_POINTER_LEN} bytes in all"));
+        problem(
+            Code::TooLarge,
+            &format!("is at a pointer longer than {MAX_POINTER_LEN} bytes: shorten the names or nest less"),
+        );
         return false;
     }
     let nul = match value {
@@ -220,7 +224,7 @@ fn is_sound(value: &Value, pointer: &mut String, depth: usize, problems: &mut Ve
     }
 }
 
-/// A document with more problems than anyone reads says how many it has.
+/// Cuts a long list of problems and adds how many more there are.
 fn cut(mut problems: Vec<Problem>) -> Vec<Problem> {
     if problems.len() > MAX_PROBLEMS {
         let message = format!("and {} more problems", problems.len() - MAX_PROBLEMS);
@@ -467,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_of_a_document_is_told_at_once() {
+    fn every_problem_of_a_document_is_reported_at_once() {
         refuse(
             &json!({
                 "version": 2,
@@ -495,7 +499,7 @@ mod tests {
                 /version: must be 1
                 /name: must not be blank and must be one line
                 /inputs: must be an object, not a list
-                /timeout: must be longer than nothing
+                /timeout: must be greater than zero
                 /concurrency: must be a whole number from 1 to 100000
                 /key_concurrency: must be a whole number from 1 to 100000
                 /max_attempts: must be a whole number from 1 to 100
@@ -518,7 +522,7 @@ mod tests {
                 /nodes/g: must be an object, not a list
                 /edges: must be a list of edges, not an object
                 /nodes/b/needs/1: unknown node aa, did you mean a?
-                /nodes/d/needs/1: c takes no branch called error; give it on_error: continue, and it takes error when it fails
+                /nodes/d/needs/1: c has no branch error; with on_error: continue it takes the branch error when it fails
                 /nodes/a/with/url: expected a field name, found the end (at offset 11)
                 /outputs/z: the expression is never closed: add }} (at offset 0)
                 /outputs/x: unknown node cc, did you mean c?
@@ -546,9 +550,9 @@ mod tests {
         refuse(
             &json!({"nodes": {"a": log(json!([])), "b": log(json!(["a.true", "a", "a"])), "c": log(json!("a.true"))}}),
             expect![[r#"
-                /nodes/b/needs/0: a takes no branch called true; it does not branch
+                /nodes/b/needs/0: a has no branch true; it does not branch
                 /nodes/b/needs/2: the edge a -> b is given twice
-                /nodes/c/needs: a takes no branch called true; it does not branch
+                /nodes/c/needs: a has no branch true; it does not branch
             "#]],
         );
         let node = |key: &str| json!({"id": key, "kind": "LOG", "with": {"message": "m"}});
@@ -566,7 +570,7 @@ mod tests {
                 /edges/2/lable: unknown field lable, did you mean label?
                 /edges/3/label: must be text, not a number
                 /edges/4: must be an object, not a number
-                /nodes/2: two nodes are called a
+                /nodes/2: two nodes have the key a
                 /edges/2/to: unknown node z: use one of a, b, a, k
             "#]],
         );
@@ -617,7 +621,7 @@ mod tests {
                 /nodes/h/with/if: unknown root env: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 0)
                 /nodes/i/with/if: nodes.a must be followed by output, status or error (at offset 12)
                 /nodes/a/with/value/1: c does not come before this node: add it to needs, or an edge from it
-                /nodes/b/with/value/1: b cannot see itself
+                /nodes/b/with/value/1: b cannot use its own values
                 /nodes/c/with/value/1: unknown node cc, did you mean c?
                 /nodes/d/with/value/1: c does not come before this node: add it to needs, or an edge from it
                 /nodes/e/with/if: d does not come before this node: add it to needs, or an edge from it
@@ -651,7 +655,7 @@ mod tests {
         assert_eq!(ends, ["nests deeper than 64"]);
         let long = "x".repeat(MAX_POINTER_LEN);
         let problems = check(&json!({"nodes": {}, "outputs": {long: [1]}})).expect_err("too long");
-        assert_eq!(problems[0].message, "lies behind names longer than 1024 bytes in all");
+        assert_eq!(problems[0].message, "is at a pointer longer than 1024 bytes: shorten the names or nest less");
         let many: serde_json::Map<String, Value> = (0..5_000).map(|at| (format!("f{at}"), json!(1))).collect();
         let problems = check(&Value::Object(many)).expect_err("unknown fields");
         assert_eq!(problems.last().map(Problem::to_string).as_deref(), Some("and 4001 more problems"));
@@ -735,7 +739,7 @@ mod tests {
         })
     }
 
-    /// A document whose nodes each need some earlier ones, with or without the rest.
+    /// A document in which each node needs some earlier nodes. The other fields of a node are set or absent.
     fn any_document() -> impl Strategy<Value = Value> {
         let retry = prop_oneof![
             Just(Value::Null),

@@ -1,11 +1,10 @@
-//! A version's graph once checked: who comes before whom, proven free of cycles.
+//! The checked graph of a version: its nodes in an order in which every node comes after its ancestors.
 //!
 //! Invariants
-//! - Every edge joins two known nodes; no node can reach itself; a node that hangs on nothing is
-//!   a root. `order` lists every node after all that come before it.
-//! - A plan holds no configuration and no payload: a run over it is small.
+//! - Every edge connects two known nodes. There are no cycles. A node without incoming edges is a root.
+//! - A plan contains no configuration and no payload, so a run, which contains its plan, is small.
 //!
-//! Not here: reading documents (`parse`), running (`run`).
+//! Not here: reading documents (`parse`), executing the plan (`run`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +13,13 @@ use crate::ids::{Label, NodeKey};
 use crate::kind;
 use crate::run::failure::Policy;
 
-/// A node's place in its plan.
+/// The index of a node in its plan.
 pub type NodeIx = usize;
 
 /// Why a definition cannot become a plan; each case names the nodes to show.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    #[error("two nodes are called {0}")]
+    #[error("two nodes have the key {0}")]
     DuplicateNode(NodeKey),
     #[error("edge {from} -> {to} names an unknown node {missing}")]
     Dangling { from: NodeKey, to: NodeKey, missing: NodeKey },
@@ -30,7 +29,7 @@ pub enum Invalid {
     Cycle(Vec<NodeKey>),
     #[error("nodes {} are not connected with the rest of the graph", list(.0))]
     Disconnected(Vec<NodeKey>),
-    #[error("{node} takes no branch called {label}{}", branches(.label, .known))]
+    #[error("{node} has no branch {label}{}", branches(.label, .known))]
     UnknownLabel { node: NodeKey, to: NodeKey, label: Label, known: Vec<String> },
 }
 
@@ -45,12 +44,12 @@ fn list(nodes: &[NodeKey]) -> String {
 
 fn branches(label: &Label, known: &[String]) -> String {
     if label.as_str() == crate::definition::ERROR_LABEL {
-        return "; give it on_error: continue, and it takes error when it fails".to_owned();
+        return "; with on_error: continue it takes the branch error when it fails".to_owned();
     }
     if known.is_empty() { "; it does not branch".to_owned() } else { format!("; it takes {}", known.join(" or ")) }
 }
 
-/// An edge seen from its target.
+/// An incoming edge of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incoming {
     pub from: NodeIx,
@@ -67,7 +66,7 @@ pub struct PlanNode {
     pub retry: Policy,
     pub delivery: Delivery,
     pub incoming: Vec<Incoming>,
-    /// The nodes that wait for this one, each once, in order.
+    /// The nodes with an edge from this node, each once, in order.
     pub successors: Vec<NodeIx>,
 }
 
@@ -80,7 +79,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks a definition's graph; every problem is in the answer, not only the first.
+    /// Checks a definition's graph. An error has every problem, not only the first.
     pub fn new(definition: &Definition) -> Result<Plan, Vec<Invalid>> {
         Plan::with_labels(definition, |at| {
             let node = &definition.nodes[at];
@@ -88,7 +87,7 @@ impl Plan {
         })
     }
 
-    /// The same for a definition without configurations: what a node may take is told beside it.
+    /// The same as [`Plan::new`] for a definition without configurations. `labels` returns the branches of each node.
     pub fn with_labels(definition: &Definition, labels: impl Fn(NodeIx) -> Vec<String>) -> Result<Plan, Vec<Invalid>> {
         let mut problems = Vec::new();
         let by_key = index(definition, &mut problems);
@@ -109,7 +108,7 @@ impl Plan {
         &self.nodes[at]
     }
 
-    /// Every node, after all that come before it.
+    /// Every node, after all of its ancestors.
     pub fn order(&self) -> &[NodeIx] {
         &self.order
     }
@@ -192,7 +191,7 @@ fn connect(
     }
 }
 
-/// Kahn's order; whatever is left over lies on or behind a cycle, and each cycle is named.
+/// Kahn's algorithm. Nodes that cannot be sorted are on a cycle or after one, and each cycle is reported.
 fn sort(nodes: &[PlanNode], problems: &mut Vec<Invalid>) -> Vec<NodeIx> {
     let mut missing: Vec<usize> = nodes.iter().map(|node| node.incoming.len()).collect();
     let mut ready: BTreeSet<NodeIx> = (0..nodes.len()).filter(|at| missing[*at] == 0).collect();
@@ -210,13 +209,13 @@ fn sort(nodes: &[PlanNode], problems: &mut Vec<Invalid>) -> Vec<NodeIx> {
     while let Some(&start) = left.first() {
         let cycle = walk_back(nodes, &left, start);
         problems.push(Invalid::Cycle(cycle.iter().map(|at| nodes[*at].key.clone()).collect()));
-        drop_with_followers(nodes, &mut left, cycle);
+        drop_with_successors(nodes, &mut left, cycle);
     }
     order
 }
 
-/// Follows sources inside `left`, where every node has one, until a node comes twice; that stretch
-/// is a cycle.
+/// Finds a cycle. Every node in `left` has a source in `left`, so following sources reaches some node twice. The nodes
+/// between the two visits are the cycle.
 fn walk_back(nodes: &[PlanNode], left: &BTreeSet<NodeIx>, start: NodeIx) -> Vec<NodeIx> {
     let mut path = Vec::new();
     let mut place = BTreeMap::new();
@@ -227,7 +226,7 @@ fn walk_back(nodes: &[PlanNode], left: &BTreeSet<NodeIx>, start: NodeIx) -> Vec<
         }
         path.push(at);
         let from = nodes[at].incoming.iter().map(|edge| edge.from).find(|from| left.contains(from));
-        at = from.expect("what is left has a source that is left");
+        at = from.expect("every remaining node has a remaining source");
     };
     let mut cycle = path.split_off(seen);
     cycle.reverse();
@@ -236,9 +235,9 @@ fn walk_back(nodes: &[PlanNode], left: &BTreeSet<NodeIx>, start: NodeIx) -> Vec<
     cycle
 }
 
-/// Takes a cycle out, and whatever has no source left without it: what only hangs behind a cycle
-/// is no cycle of its own.
-fn drop_with_followers(nodes: &[PlanNode], left: &mut BTreeSet<NodeIx>, cycle: Vec<NodeIx>) {
+/// Removes a cycle, and then every node without a source in `left`. Nodes that only come after a cycle are not on a
+/// cycle themselves.
+fn drop_with_successors(nodes: &[PlanNode], left: &mut BTreeSet<NodeIx>, cycle: Vec<NodeIx>) {
     let mut open = cycle;
     for at in &open {
         left.remove(at);
@@ -253,7 +252,7 @@ fn drop_with_followers(nodes: &[PlanNode], left: &mut BTreeSet<NodeIx>, cycle: V
     }
 }
 
-/// A graph is one piece: what no chain of edges joins with the first node's piece is named, piece by piece.
+/// Reports each part of the graph that is not connected to the first node.
 fn disconnected(nodes: &[PlanNode], problems: &mut Vec<Invalid>) {
     let mut left: BTreeSet<NodeIx> = (0..nodes.len()).collect();
     let mut first = true;
@@ -278,8 +277,8 @@ mod tests {
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
 
-    /// A graph in words: `a` is a node, `c?` a condition, `e!` continues on error, `a -> b` an edge,
-    /// `c -true-> b` one with a label.
+    /// Reads a graph: `a` is a node, `c?` a condition, `e!` continues on error, `a -> b` an edge, and `c -true-> b` an
+    /// edge with a label.
     fn graph(lines: &[&str]) -> Definition {
         let key = |text: &str| NodeKey::new(text).expect("a good name");
         let mut definition = Definition::default();
@@ -391,7 +390,7 @@ mod tests {
     #[test]
     fn nothing_may_be_given_twice() {
         check(&["a", "b", "a -> b", "a -> b"], expect!["the edge a -> b is given twice"]);
-        check(&["a", "b", "a", "a -> b"], expect!["two nodes are called a"]);
+        check(&["a", "b", "a", "a -> b"], expect!["two nodes have the key a"]);
     }
 
     #[test]
@@ -404,10 +403,10 @@ mod tests {
         check(
             &["c?", "e!", "a", "b", "c -maybe-> a", "a -true-> b", "e -error-> b", "e -eror-> a", "a -error-> b"],
             expect![[r#"
-                c takes no branch called maybe; it takes true or false
-                a takes no branch called true; it does not branch
-                e takes no branch called eror; it takes error
-                a takes no branch called error; give it on_error: continue, and it takes error when it fails"#]],
+                c has no branch maybe; it takes true or false
+                a has no branch true; it does not branch
+                e has no branch eror; it takes error
+                a has no branch error; with on_error: continue it takes the branch error when it fails"#]],
         );
     }
 
@@ -428,7 +427,7 @@ mod tests {
         graph(&names.iter().chain(&edges).map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Who reaches whom, the slow and obvious way.
+    /// Which nodes can be reached from each node, computed in the slow and obvious way.
     fn reach(nodes: usize, edges: impl Iterator<Item = (usize, usize)>) -> Vec<Vec<bool>> {
         let mut reach = vec![vec![false; nodes]; nodes];
         for (from, to) in edges {
@@ -461,7 +460,7 @@ mod tests {
                 Ok(_) => prop_assert!(acyclic && connected),
                 Err(invalid) => {
                     prop_assert!(!acyclic || !connected);
-                    // Every cycle that is named is one, and every knot of cycles has one named.
+                    // Every reported cycle is a cycle, and of all cycles that share nodes at least one is reported.
                     let number = |key: &NodeKey| key.as_str()[1..].parse::<usize>().expect("a number");
                     let named: Vec<Vec<usize>> = invalid.iter().filter_map(|why| match why {
                         Invalid::Cycle(keys) => Some(keys.iter().map(number).collect()),

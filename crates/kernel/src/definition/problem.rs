@@ -1,7 +1,7 @@
-//! What can be wrong with a document: a stable code, where it is, and what was probably meant.
+//! A problem of a document: a stable code, its location, and a suggestion.
 //!
 //! Invariants
-//! - A code never changes its meaning; each is a row of the table in `docs/definitions.md`.
+//! - A code never changes its meaning; each is a row of the table in `docs/reference/definitions.md`.
 //! - A pointer is always there. Line, column and text are known only where there is a text.
 //!
 //! Not here: finding problems (`fields`, `parse`, `kind`), finding their lines (`source`).
@@ -10,113 +10,62 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of problem it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ProblemCode))]
-#[serde(rename_all = "snake_case")]
-pub enum Code {
-    Syntax,
-    DuplicateKey,
-    TooLarge,
-    TooDeep,
-    Nul,
-    MissingField,
-    UnknownField,
-    WrongType,
-    BadName,
-    UnknownKind,
-    BadConfig,
-    BadInputs,
-    DuplicateNode,
-    DanglingEdge,
-    DuplicateEdge,
-    UnknownBranch,
-    Cycle,
-    Disconnected,
-    BadExpression,
-    UnknownRoot,
-    UnknownFunction,
-    UnknownNode,
-    NotAnAncestor,
-    MisplacedSecret,
-    TooMany,
-    /// Also what a code of a newer service is read as.
+use crate::names::names;
+
+/// Every code, in the order in which they are listed to people: its stable name, and what it means.
+macro_rules! codes {
+    ($($(#[$meta:meta])* $code:ident $name:literal: $meaning:literal;)*) => {
+        names! {
+            /// What kind of problem it is.
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+            #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ProblemCode))]
+            #[serde(rename_all = "snake_case")]
+            pub enum Code { $($(#[$meta])* $code = $name),* }
+        }
+
+        impl Code {
+            /// The stable name, and what it means.
+            pub fn describe(self) -> (&'static str, &'static str) {
+                (self.name(), match self { $(Code::$code => $meaning),* })
+            }
+        }
+    };
+}
+
+codes! {
+    Syntax "syntax": "The text is neither YAML nor JSON; the text after this place was not read";
+    DuplicateKey "duplicate_key": "A key is given twice in one object";
+    TooLarge "too_large": "A limit is exceeded: bytes, values, nodes, edges or entries";
+    TooDeep "too_deep": "The document nests too deeply";
+    Nul "nul": "The text contains a NUL character, which cannot be stored";
+    MissingField "missing_field": "A required field is absent or null";
+    UnknownField "unknown_field": "No field of this name exists here";
+    WrongType "wrong_type": "The value has the wrong type";
+    BadName "bad_name": "The name has characters that are not allowed, or is too long";
+    UnknownKind "unknown_kind": "No kind of node has this name";
+    BadConfig "bad_config": "A field of `with` is not valid for the kind of the node";
+    BadInputs "bad_inputs": "A declaration in `inputs` is not valid";
+    DuplicateNode "duplicate_node": "Two nodes have the same key";
+    DanglingEdge "dangling_edge": "An edge or `needs` names a node that does not exist";
+    DuplicateEdge "duplicate_edge": "The same edge is given twice";
+    UnknownBranch "unknown_branch": "The source node has no branch of this name";
+    Cycle "cycle": "Nodes wait for each other in a circle";
+    Disconnected "disconnected": "A part of the graph has no edge to the rest";
+    BadExpression "bad_expression": "An expression cannot be parsed";
+    UnknownRoot "unknown_root": "An expression begins with an unknown name";
+    UnknownFunction "unknown_function": "An expression calls a function that does not exist";
+    UnknownNode "unknown_node": "An expression names a node that does not exist";
+    NotAnAncestor "not_an_ancestor": "An expression uses a node that may not have ended by then";
+    MisplacedSecret "misplaced_secret": "A secret is used in a field that may not contain secrets";
+    TooMany "too_many": "There are more problems than one response reports";
+    /// Also stands for codes of a newer service.
     #[default]
     #[serde(other)]
-    BadValue,
+    BadValue "bad_value": "The value has the right type, but is not allowed";
 }
 
 impl Code {
-    /// Every code, in the order in which they are listed to people.
-    pub const ALL: [Code; 26] = [
-        Code::Syntax,
-        Code::DuplicateKey,
-        Code::TooLarge,
-        Code::TooDeep,
-        Code::Nul,
-        Code::MissingField,
-        Code::UnknownField,
-        Code::WrongType,
-        Code::BadValue,
-        Code::BadName,
-        Code::UnknownKind,
-        Code::BadConfig,
-        Code::BadInputs,
-        Code::DuplicateNode,
-        Code::DanglingEdge,
-        Code::DuplicateEdge,
-        Code::UnknownBranch,
-        Code::Cycle,
-        Code::Disconnected,
-        Code::BadExpression,
-        Code::UnknownRoot,
-        Code::UnknownFunction,
-        Code::UnknownNode,
-        Code::NotAnAncestor,
-        Code::MisplacedSecret,
-        Code::TooMany,
-    ];
-
-    /// The stable name, and what it means.
-    pub fn describe(self) -> (&'static str, &'static str) {
-        match self {
-            Code::Syntax => ("syntax", "The text is neither YAML nor JSON; what follows it was not read"),
-            Code::DuplicateKey => ("duplicate_key", "A key is given twice in one object"),
-            Code::TooLarge => ("too_large", "There is more of it than may be: bytes, values, nodes, edges, entries"),
-            Code::TooDeep => ("too_deep", "It nests deeper than may be"),
-            Code::Nul => ("nul", "It holds a NUL character, which cannot be stored"),
-            Code::MissingField => ("missing_field", "A field that must be there is not, or is null"),
-            Code::UnknownField => ("unknown_field", "There is no such field here"),
-            Code::WrongType => ("wrong_type", "The value has another type than it must"),
-            Code::BadValue => ("bad_value", "The value is of the right type, and still cannot be taken"),
-            Code::BadName => ("bad_name", "The name has characters that a name cannot have, or is too long"),
-            Code::UnknownKind => ("unknown_kind", "There is no such kind of node"),
-            Code::BadConfig => ("bad_config", "A field of `with` that the node's kind refuses"),
-            Code::BadInputs => ("bad_inputs", "A declaration in `inputs` that cannot be meant so"),
-            Code::DuplicateNode => ("duplicate_node", "Two nodes have one key"),
-            Code::DanglingEdge => ("dangling_edge", "An edge or `needs` names a node that is not there"),
-            Code::DuplicateEdge => ("duplicate_edge", "The same edge is given twice"),
-            Code::UnknownBranch => ("unknown_branch", "The node before takes no branch of that name"),
-            Code::Cycle => ("cycle", "Nodes wait for each other in a circle"),
-            Code::Disconnected => ("disconnected", "A part of the graph has no edge to the rest"),
-            Code::BadExpression => ("bad_expression", "An expression cannot be read"),
-            Code::UnknownRoot => ("unknown_root", "An expression begins with a name that stands for nothing"),
-            Code::UnknownFunction => ("unknown_function", "An expression calls a function that does not exist"),
-            Code::UnknownNode => ("unknown_node", "An expression names a node that is not there"),
-            Code::NotAnAncestor => {
-                ("not_an_ancestor", "An expression looks at a node that need not have ended by then")
-            }
-            Code::MisplacedSecret => ("misplaced_secret", "A secret is used in a field that is not marked for it"),
-            Code::TooMany => ("too_many", "There are more problems than are told at once"),
-        }
-    }
-
-    /// The stable name.
-    pub fn name(self) -> &'static str {
-        self.describe().0
-    }
-
-    /// Is it always the name of the field that is at fault, rather than its value?
+    /// Is the name of the field always the problem, rather than its value?
     fn is_of_key(self) -> bool {
         matches!(
             self,
@@ -130,7 +79,8 @@ impl Code {
     }
 }
 
-/// One thing that is wrong with a document, and where.
+/// One problem of a document, and its location.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Problem {
@@ -139,19 +89,15 @@ pub struct Problem {
     /// A JSON pointer into the document.
     pub pointer: String,
     pub message: String,
-    /// Where it is in the text that was sent, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The line in the text that was sent, from 1.
     pub line: Option<u32>,
-    /// In characters, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The column in characters, from 1.
     pub column: Option<u32>,
-    /// What stands there, of that line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The part of the line at this location.
     pub text: Option<String>,
     /// What to write instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
-    /// What of the place that the pointer names is at fault.
+    /// Which part of the field has the problem.
     #[serde(skip)]
     pub(crate) part: Part,
 }
@@ -163,7 +109,7 @@ pub(crate) enum Part {
     Value,
     /// Its name.
     Key,
-    /// A piece of its text, in bytes; how much of it may not be known.
+    /// A piece of its text, in bytes; its length may be unknown.
     Piece { start: usize, length: Option<usize> },
 }
 
@@ -173,7 +119,7 @@ impl Problem {
         Problem { code, pointer: pointer.into(), message: message.into(), part, ..Problem::default() }
     }
 
-    /// The same, with the word that was probably meant.
+    /// The same, with a suggested word.
     pub(crate) fn suggest(self, suggestion: Option<String>) -> Problem {
         Problem { suggestion, ..self }
     }

@@ -1,17 +1,18 @@
-//! A document as text: YAML or JSON in, a JSON value out, and where each of its parts stands.
+//! A document as text: YAML or JSON in, a JSON value out, with the location of each part.
 //!
 //!     text ──events──▶ build ──▶ value + places
 //!                        └── what cannot be read ──▶ problems
 //!
-//! One reader for both, as JSON is YAML.
+//! One parser reads both formats, because every JSON text is also YAML.
 //!
 //! Invariants
-//! - A key given twice is a problem in both. `yes`, `no`, `on` and `off` are text: only `true` and `false` are
-//!   booleans. A number that begins with a zero it does not need is text: it is a name.
-//! - Bytes, depth, the number of values, and what aliases add are bounded, and charged before anything is copied.
-//! - Lines and columns are counted from 1, columns in characters.
+//! - A duplicate key is a problem in both formats. Only `true` and `false` are booleans; `yes`, `no`, `on` and `off`
+//!   are text. A number with a needless leading zero, such as 007, is text, because it is usually an identifier.
+//! - Bytes, depth and the number of values are limited, including the copies that aliases make. They are counted before
+//!   anything is copied.
+//! - Lines and columns are counted from 1. Columns are counted in characters.
 //!
-//! Not here: what a good document is (`parse`).
+//! Not here: whether a document is valid (`parse`).
 
 mod build;
 mod place;
@@ -29,14 +30,14 @@ pub const MAX_VALUES: usize = 200_000;
 /// The most bytes of text that a document may hold, with those that aliases repeat.
 pub const MAX_EXPANDED: usize = 8 << 20;
 
-/// A text, as far as it could be read.
+/// The result of reading a text.
 #[derive(Debug)]
 pub struct Source<'t> {
     /// The text without its byte order mark.
     text: &'t str,
-    /// The document; nothing if the text could not be read to its end.
+    /// The document; `None` if the text could not be read to its end.
     pub value: Option<Value>,
-    /// What is wrong with the text itself.
+    /// The problems of the text itself, before the document is checked.
     pub problems: Vec<Problem>,
     spots: Option<Spot>,
 }
@@ -59,7 +60,7 @@ pub fn read(text: &str) -> Source<'_> {
 }
 
 impl Source<'_> {
-    /// The same problem with its line, its column and what stands there.
+    /// The same problem with its line, its column and the text at that location.
     pub fn locate(&self, problem: Problem) -> Problem {
         match (&self.value, &self.spots) {
             (Some(value), Some(spots)) => place::locate(self.text, value, spots, problem),
@@ -68,7 +69,7 @@ impl Source<'_> {
     }
 }
 
-/// A line of a text, from 1, as problems count them.
+/// The line of a text with this number. Like the lines of problems, it counts from 1.
 pub fn line(text: &str, number: u32) -> Option<&str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut rest = text;

@@ -1,10 +1,10 @@
 //! A drawing in Graphviz's language.
 //!
 //! Invariants
-//! - Every text is a quoted string in which quotes and backslashes are escaped, so none ends early.
+//! - Every text is a quoted string. Quotes and backslashes in it are escaped, so the string cannot end early.
 //! - Nodes of one layer have the same rank.
 //!
-//! Not here: places. Graphviz lays out by itself; it is given nodes and edges in our order.
+//! Not here: positions. Graphviz computes its own layout from nodes and edges in the order of the drawing.
 
 use std::fmt::Write as _;
 
@@ -58,7 +58,7 @@ fn edge_attributes(edge: &Edge) -> String {
     if all.is_empty() { String::new() } else { format!(" [{}]", all.join(", ")) }
 }
 
-/// Lines as one string.
+/// Joins several lines into one quoted string.
 fn quoted(lines: &[&str]) -> String {
     let escape = |line: &&str| plain(line).replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{}\"", lines.iter().map(escape).collect::<Vec<_>>().join("\\n"))

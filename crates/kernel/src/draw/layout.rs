@@ -1,18 +1,18 @@
-//! Where everything of a graph goes: layers from top to bottom, few crossings, no line under a box.
+//! The layout of a graph: layers from top to bottom, few crossings, no line under a box.
 //!
 //!     layers ──▶ rows of items ──order──▶ few crossings ──place──▶ columns ──▶ points
 //!
-//! A row holds boxes, or the labels of the lines that leave the boxes above it. A line that passes a row has
-//! an item of its own there, a bend, so whatever keeps boxes apart keeps lines off them.
+//! A row contains boxes, or the labels of the lines that leave the boxes above it. A line that passes through a row has
+//! an item of its own there, called a bend. Items of a row never overlap, so a line never crosses a box.
 //!
 //! Invariants
-//! - A pure function of the graph: whole numbers, ordered by index wherever nothing else decides.
-//! - Items of a row never overlap. A line goes down only, and is inside a row only in the column of its own item.
-//! - Bends are bounded: the longest lines beyond `MAX_BENDS` go round the graph in lanes at its right, one for
-//!   each box they come from. So the work is bounded for any graph that a definition may hold.
+//! - The layout is a pure function of the graph. It uses whole numbers, and orders by index if nothing else decides.
+//! - Items of a row never overlap. A line only goes down. Inside a row, it stays in the column of its own item.
+//! - The number of bends is limited. The longest lines beyond `MAX_BENDS` go around the graph in lanes on its right,
+//!   one lane for each source box. So the work is limited for every valid definition.
 //!
-//! Not here: what is written into boxes (`svg` and its neighbours), how items are ordered (`order`) and placed
-//! (`place`).
+//! Not here: writing a drawing in a format (`svg`, `dot`, `mermaid`, `text`), ordering items (`order`), choosing their
+//! columns (`place`).
 
 mod order;
 mod place;
@@ -24,18 +24,18 @@ use super::Point;
 
 /// The size of every box.
 pub(super) const BOX: (i32, i32) = (208, 52);
-/// What stays free around the whole.
+/// The margin around the drawing.
 pub(super) const MARGIN: i32 = 16;
 const LABEL_HEIGHT: i32 = 18;
 const BEND_WIDTH: i32 = 8;
-/// Between two rows of boxes, and beside a row of labels.
+/// The vertical distance between two rows of boxes, and between a row of labels and its neighbours.
 const GAP: i32 = 44;
 const GAP_OF_LABELS: i32 = 22;
-/// Between neighbours in a row.
+/// The horizontal distance between neighbours in a row.
 const APART: i32 = 24;
-/// Between lanes.
+/// The horizontal distance between lanes.
 const LANE: i32 = 10;
-/// The most bends; lines that would need more go round.
+/// The most bends; lines that would need more go around the graph.
 const MAX_BENDS: usize = 20_000;
 
 /// An edge to be drawn: from, to, and the width of its label if it has one.
@@ -46,29 +46,29 @@ pub(super) struct Link {
     pub(super) label: Option<i32>,
 }
 
-/// What came of it.
+/// The result of the layout.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
-    /// Of each node: its layer, and its box's upper left corner.
+    /// For each node: its layer, and the upper left corner of its box.
     pub(super) nodes: Vec<(usize, Point)>,
-    /// Of each edge: the way of its line, and the middle of its label.
+    /// For each edge: the points of its line, and the middle of its label.
     pub(super) lines: Vec<(Vec<Point>, Option<Point>)>,
     pub(super) size: Point,
 }
 
-/// What has a place in a row.
+/// A box, a label or a bend in a row.
 #[derive(Clone, Debug)]
 struct Item {
     row: usize,
     width: i32,
     is_box: bool,
-    /// How firmly it stays under and over its neighbours: lines are to be straight.
+    /// How strongly the item is aligned with its neighbours. Bends have a high weight, so that lines are straight.
     weight: i64,
     up: Vec<usize>,
     down: Vec<usize>,
 }
 
-/// How an edge goes: through these items, and perhaps through a lane before the last.
+/// The way of an edge: the items that it goes through, and perhaps a lane before the last item.
 struct Way {
     items: Vec<usize>,
     is_far: bool,
@@ -81,13 +81,13 @@ struct Graph {
     rows: Vec<Vec<usize>>,
     /// Each item's number in its row.
     place: Vec<usize>,
-    /// The middle of each item.
+    /// The horizontal middle of each item.
     middle: Vec<i64>,
-    /// How many items and lines were looked at: what it cost, on whatever machine.
+    /// How many items and lines were processed. Tests use this as the cost, because it does not depend on the computer.
     steps: usize,
 }
 
-/// Lays a graph out. `order` lists every node after those before it.
+/// Computes the layout of a graph. `order` lists every node after its ancestors.
 pub(super) fn lay_out(nodes: usize, links: &[Link], order: &[usize]) -> Layout {
     let layers = layers(nodes, links, order);
     let rows = Rows::new(&layers, links);
@@ -104,7 +104,7 @@ pub(super) fn lay_out(nodes: usize, links: &[Link], order: &[usize]) -> Layout {
     }
 }
 
-/// Orders and places all items; answers where the rightmost one ends, too.
+/// Orders and places all items. Also returns the right edge of the rightmost item.
 fn arrange(layers: &[usize], links: &[Link], rows: &Rows) -> (Graph, Vec<Way>, i32) {
     let (items, ways) = items(layers, links, rows);
     let (place, middle) = (vec![0; items.len()], vec![0; items.len()]);
@@ -114,7 +114,8 @@ fn arrange(layers: &[usize], links: &[Link], rows: &Rows) -> (Graph, Vec<Way>, i
     (graph, ways, right)
 }
 
-/// The longest way from a root; but a root is right above the first that needs it.
+/// The layer of each node: the length of the longest path from a root. A root is in the layer directly above its first
+/// successor.
 fn layers(nodes: usize, links: &[Link], order: &[usize]) -> Vec<usize> {
     let mut layers = vec![0; nodes];
     let (mut above, mut below) = (vec![Vec::new(); nodes], vec![Vec::new(); nodes]);
@@ -131,7 +132,7 @@ fn layers(nodes: usize, links: &[Link], order: &[usize]) -> Vec<usize> {
     layers
 }
 
-/// Rows of boxes, and between them rows of labels where there are any.
+/// Rows of boxes. Below a row of boxes there is a row of labels, if any line that leaves these boxes has a label.
 struct Rows {
     /// The row of each layer.
     of_layer: Vec<usize>,
@@ -172,7 +173,8 @@ impl Rows {
     }
 }
 
-/// The nodes' items, numbered as they are, then those of lines; and each edge's way through them.
+/// The items of the nodes, with the same numbers as the nodes, then the items of the lines. Also returns the way of
+/// each edge through the items.
 fn items(layers: &[usize], links: &[Link], rows: &Rows) -> (Vec<Item>, Vec<Way>) {
     let item = |row, width, is_box, weight| Item { row, width, is_box, weight, up: Vec::new(), down: Vec::new() };
     let mut items: Vec<Item> = layers.iter().map(|layer| item(rows.of_layer[*layer], BOX.0, true, 2)).collect();
@@ -207,8 +209,8 @@ fn items(layers: &[usize], links: &[Link], rows: &Rows) -> (Vec<Item>, Vec<Way>)
     (items, ways)
 }
 
-/// The lanes of the lines that go round, by the item that they leave, and where the last one ends. A lane is
-/// taken again once whoever had it has reached its last target.
+/// Assigns a lane to each item whose lines go around the graph. Also returns the right edge of the last lane. Another
+/// item uses the same lane again below the last target of the item that used the lane before.
 fn lanes(graph: &Graph, ways: &[Way], right: i32) -> (BTreeMap<usize, i32>, i32) {
     let mut spans: BTreeMap<usize, usize> = BTreeMap::new();
     for way in ways.iter().filter(|way| way.is_far) {
@@ -260,7 +262,7 @@ fn line(graph: &Graph, rows: &Rows, way: &Way, lanes: &BTreeMap<usize, i32>) -> 
     (straightened(&points), label)
 }
 
-/// The same line without points that lie on it anyway.
+/// Returns the same line without the points in the middle of a vertical piece.
 fn straightened(points: &[Point]) -> Vec<Point> {
     let mut kept: Vec<Point> = Vec::with_capacity(points.len());
     for &point in points {
@@ -279,7 +281,7 @@ fn straightened(points: &[Point]) -> Vec<Point> {
 mod tests {
     use super::*;
 
-    /// What a graph of 2,000 nodes costs: its items with the lines between them, and the steps.
+    /// The cost of a graph of 2,000 nodes: its items and the lines between them, and the steps.
     fn cost(edges: &[(usize, usize)], label: Option<i32>) -> (usize, usize) {
         let links: Vec<Link> = edges.iter().map(|(from, to)| Link { from: *from, to: *to, label }).collect();
         let order: Vec<usize> = (0..2_000).collect();
@@ -302,7 +304,7 @@ mod tests {
         for edges in [wide, deep, far, layered] {
             for label in [None, Some(40)] {
                 let (size, steps) = cost(&edges, label);
-                // A few dozen looks at each: no shape makes it more than that.
+                // Each item and line is processed a few dozen times at most, whatever the shape of the graph.
                 assert!(steps <= size * 80, "{size} items and lines, {steps} steps");
             }
         }

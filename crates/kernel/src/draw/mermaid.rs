@@ -1,10 +1,10 @@
 //! A drawing as a mermaid flowchart, which many pages and editors show as a picture.
 //!
 //! Invariants
-//! - Nodes are `n0`, `n1` and so on: no word of mermaid's own can be one. Texts are quoted, and every character
-//!   that could mean something there is written as its number.
+//! - Nodes are named `n0`, `n1` and so on, which are not keywords of mermaid. Texts are quoted. A character with a
+//!   meaning in mermaid is written as its character code.
 //!
-//! Not here: places. Mermaid lays out by itself; it is given nodes and edges in our order.
+//! Not here: positions. Mermaid computes its own layout from nodes and edges in the order of the drawing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::run::node::Status;
 pub fn mermaid(drawing: &Drawing) -> String {
     let mut out = "flowchart TD\n".to_owned();
     if let Some(name) = &drawing.name {
-        // No quotes here, so only what cannot mean anything is left.
+        // A title cannot be quoted, so every character that may have a meaning in mermaid becomes a space.
         let harmless = |c: char| if c.is_alphanumeric() || "-_.,()".contains(c) { c } else { ' ' };
         let title: String = name.chars().map(harmless).collect();
         let title = title.trim();
@@ -55,7 +55,7 @@ fn arrow(edge: &Edge) -> &'static str {
     }
 }
 
-/// The colours of the statuses that there are.
+/// The colours of the statuses in use.
 fn classes(drawing: &Drawing) -> String {
     let mut out = String::new();
     for status in Status::ALL {
@@ -73,7 +73,7 @@ fn classes(drawing: &Drawing) -> String {
     out
 }
 
-/// A text between quotes.
+/// Escapes a text for use between quotes.
 fn escaped(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || " _-.,()×…".contains(c);
     let written = |c: char| if is_plain(c) { c.to_string() } else { format!("#{};", u32::from(c)) };

@@ -1,18 +1,18 @@
-//! A drawing as SVG: it stands by itself, or is put into a page as it is.
+//! A drawing as SVG, for a separate document or for a part of a page.
 //!
 //! Invariants
-//! - Well-formed XML. Every text is escaped, and there is no script, no address of another place, and no style
-//!   but the one sheet, so a page may forbid all others by `STYLE_HASH`.
-//! - A node is a link, `<a id="node-KEY" data-status="…">`, that keyboards reach; its `<title>` says in words all
-//!   that is drawn. A status has a sign and a word beside its colour.
-//! - Colours are CSS custom properties, light and dark; a page may set its own.
+//! - The result is well-formed XML, and every text is escaped. It contains no script and no external URL.
+//! - The only style is the sheet `STYLE`. So a page may allow only the sheet with `STYLE_HASH`, and forbid all others.
+//! - A node is a link, `<a id="node-KEY" data-status="…">`, that can be reached by keyboard. Its `<title>` describes in
+//!   words everything that is drawn. A status is shown by a sign and a word, not only by its colour.
+//! - Colours are CSS custom properties, for light and dark pages. A page may set its own values.
 
 use std::fmt::Write as _;
 
 use super::{Drawing, Edge, LABEL_CHAR_WIDTH, LABEL_CHARS, Node, Point, plain, short};
 use crate::run::node::Status;
 
-/// The one style sheet. Whoever changes it is told the new `STYLE_HASH` by a test.
+/// The only style sheet. After a change, a test reports the new `STYLE_HASH`.
 const STYLE: &str = "\
 .forebay-graph{--fb-back:#ffffff;--fb-ink:#111827;--fb-faint:#4b5563;--fb-edge:#6b7280;--fb-box:#ffffff;\
 --fb-grey:#f3f4f6;--fb-grey-line:#6b7280;--fb-blue:#dbeafe;--fb-blue-line:#1d4ed8;--fb-green:#dcfce7;\
@@ -54,9 +54,9 @@ stroke-dasharray:none}";
 /// The style sheet as a source of `style-src` in a Content-Security-Policy.
 pub const STYLE_HASH: &str = "sha256-gY1WKIl1pj9vnrwNNf/vujU1YvSPD1njpN5P5ny39yo=";
 
-/// The longest name that fits into a box.
+/// How many characters of a name fit into a box.
 const KEY_CHARS: usize = 22;
-/// From a box's side to what is written in it.
+/// The distance from the side of a box to its text.
 const PAD: i32 = 14;
 
 /// The drawing as a document.
@@ -76,7 +76,7 @@ pub fn svg(drawing: &Drawing) -> String {
     out + "</g>\n</svg>\n"
 }
 
-/// How large it is, and how many nodes are in each status.
+/// A summary in words: the size of the graph, and how many nodes are in each status.
 fn summary(drawing: &Drawing) -> String {
     let counted = Status::ALL.into_iter().filter_map(|status| {
         let count = drawing.nodes.iter().filter(|node| node.status == Some(status)).count();
@@ -91,7 +91,7 @@ fn write_node(out: &mut String, node: &Node) {
     let status = node.status.map(|status| format!(" data-status=\"{}\"", status.name())).unwrap_or_default();
     let _ = writeln!(out, "<a id=\"node-{key}\" class=\"node\" href=\"#node-{key}\"{status}>");
     let (x, y, right) = (node.x, node.y, node.x + node.width);
-    // Nodes that branch have round ends.
+    // A node that branches is drawn with round ends.
     let round = if node.is_branching() { node.height / 2 } else { 6 };
     let (width, height) = (node.width, node.height);
     let _ = writeln!(out, "<title>{}</title>", escaped(&node.words()));
@@ -121,12 +121,12 @@ fn write_edge(out: &mut String, edge: &Edge) {
     let (from, to) = (escaped(edge.from.as_str()), escaped(edge.to.as_str()));
     let _ = writeln!(out, "<g class=\"edge\" data-from=\"{from}\" data-to=\"{to}\"{taken}>");
     let on = edge.label.as_ref().map(|label| format!(" on {label}")).unwrap_or_default();
-    let told = match edge.taken {
+    let observed = match edge.taken {
         None => "",
         Some(true) => ", taken",
         Some(false) => ", not taken",
     };
-    let _ = writeln!(out, "<title>{from} to {to}{}{told}</title>", escaped(&on));
+    let _ = writeln!(out, "<title>{from} to {to}{}{observed}</title>", escaped(&on));
     let _ = writeln!(out, "<path d=\"{}\"/>", way(&edge.points));
     if let Some(Point { x, y }) = edge.points.last() {
         let _ = writeln!(out, "<path class=\"head\" d=\"M{x} {y}l-4 -8h8z\"/>");
@@ -141,8 +141,8 @@ fn write_edge(out: &mut String, edge: &Edge) {
     out.push_str("</g>\n");
 }
 
-/// A line through points: straight down where it is, else from one column to the next in a curve that leaves and
-/// arrives upright, and so stays between its ends.
+/// The path of a line through points. Between points in one column it is straight. Between two columns it is a curve
+/// that is vertical at both ends, so it stays between the two points.
 fn way(points: &[Point]) -> String {
     let mut way = points.first().map(|Point { x, y }| format!("M{x} {y}")).unwrap_or_default();
     for pair in points.windows(2) {
@@ -156,7 +156,7 @@ fn way(points: &[Point]) -> String {
     way
 }
 
-/// A status's sign, in a square of 12.
+/// The path that draws a status's sign, in a square of 12 by 12.
 fn sign(status: Status) -> &'static str {
     match status {
         Status::Pending => "M6 1a5 5 0 1 0 .01 0z",
@@ -170,7 +170,7 @@ fn sign(status: Status) -> &'static str {
     }
 }
 
-/// A text for an element or an attribute.
+/// Escapes a text for use in an element or an attribute.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in plain(text).chars() {
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use sha2::{Digest as _, Sha256};
 
-    /// Base64 of a hash: 32 bytes, so the last of 43 characters stands for two of them and is padded once.
+    /// Encodes a hash of 32 bytes in base64: 43 characters and one character of padding.
     fn base64(bytes: &[u8]) -> String {
         const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let mut out = String::new();

@@ -1,4 +1,4 @@
-//! A drawing for terminals: a line for each node, and rails beside them for what is still to come.
+//! A drawing for terminals: a line of text for each node. Rails beside the lines lead to the nodes below.
 //!
 //!     ●    order     TRANSFORM
 //!     ◆    is_large  CONDITION  ← order
@@ -9,10 +9,10 @@
 //!     ●    ship      TRANSFORM  ← review, approve (any_success)
 //!
 //! Invariants
-//! - A rail leads to one node, from all that it needs; it begins below the first of them and ends at the node.
-//! - No line is longer than the page is wide. A graph with too many rails for it is listed with its layers instead.
+//! - A rail leads to one node from all of its sources. It begins below the first source and ends at the node.
+//! - No line is longer than the page is wide. If a graph needs too many rails, its nodes are listed by layers instead.
 //!
-//! Not here: whether a terminal shows colours, and how wide it is (the caller knows).
+//! Not here: whether a terminal shows colours, and how wide it is (the caller says so in `Page`).
 
 mod rails;
 
@@ -23,11 +23,11 @@ use crate::ids::NodeKey;
 use crate::run::node::Status;
 use rails::Rail;
 
-/// What the text is written for.
+/// The properties of the page that the text is written for.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
     pub width: usize,
-    /// Only characters that every terminal has.
+    /// Use only ASCII characters, which every terminal can show.
     pub is_ascii: bool,
     /// Gives a text the colour of a status, without changing its width.
     pub paint: Option<fn(Status, &str) -> String>,
@@ -39,11 +39,11 @@ impl Default for Page {
     }
 }
 
-/// The longest that a name may be of a page's width, and how much of it rails may take.
+/// A name may take a third of the page's width, and so may the rails.
 const PART_OF_NAME: usize = 3;
 const PART_OF_RAILS: usize = 3;
 
-/// The drawing, a line or more for each node.
+/// The drawing as text, with one or more lines for each node.
 pub fn text(drawing: &Drawing, page: &Page) -> String {
     match rails::rails(drawing, page.width / PART_OF_RAILS) {
         Some(lines) => beside_rails(drawing, page, &lines),
@@ -84,14 +84,14 @@ fn by_layers(drawing: &Drawing, page: &Page) -> String {
     out
 }
 
-/// A line with what is left of the page.
+/// A line of text, and how many columns of the page are left in it.
 struct Line {
     text: String,
     left: usize,
 }
 
 impl Line {
-    /// Adds as much as there is room for.
+    /// Adds as much of a text as fits into the line.
     fn add(&mut self, page: &Page, status: Option<Status>, text: &str) {
         if self.left < 2 {
             return;
@@ -108,7 +108,7 @@ impl Line {
     }
 }
 
-/// How wide the columns behind the rails are, and what each node needs.
+/// The widths of the columns after the rails, and the incoming edges of each node.
 struct Columns<'a> {
     incoming: BTreeMap<&'a NodeKey, Vec<&'a Edge>>,
     key: usize,
@@ -143,7 +143,7 @@ impl Columns<'_> {
     }
 }
 
-/// What a node needs, as its author wrote it.
+/// The `needs` of a node, as its author wrote them.
 fn needs(node: &Node, incoming: &[&Edge]) -> String {
     let named = |edge: &&Edge| match &edge.label {
         Some(label) => format!("{}.{label}", edge.from),
@@ -184,7 +184,7 @@ fn marker(node: Option<&Node>) -> (char, char) {
     }
 }
 
-/// The numbers of the nodes that each node leads to, in the drawing's order.
+/// The numbers of the successors of each node, in the order of the drawing.
 fn targets(drawing: &Drawing) -> Vec<Vec<usize>> {
     let numbers: BTreeMap<_, usize> = drawing.nodes.iter().enumerate().map(|(at, node)| (&node.key, at)).collect();
     let mut targets = vec![Vec::new(); drawing.nodes.len()];

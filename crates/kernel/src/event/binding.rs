@@ -1,78 +1,78 @@
-//! Which events make a job, and what becomes of it: a rule, checked when it is made, decided for each event.
+//! Bindings: which events create a job, and what the job starts. The rule of a binding is checked when it is created,
+//! and evaluated for each event.
 //!
 //! Invariants
-//! - A rule sees its event as `trigger.event` and as `inputs.event`, and nothing else: one that looks elsewhere is
-//!   refused, for there it would only ever find nothing.
-//! - An event type ends in `.*` for every type below it, or holds no star; the queue's own facts cannot be bound.
+//! - A rule can use its event (`trigger.event` or `inputs.event`), `trigger.type` and `trigger.retry_count`. A rule
+//!   that uses another path is refused, because no node has run and no secret is available.
+//! - An event type is exact, or ends in `.*` and matches every type with that prefix. The types of the events that jobs
+//!   themselves write (`workflow.queue.*`) cannot be bound.
 //! - A workflow id is text with `{…}` in it: `executionId`, `eventId`, `streamId`, `retryCount`, or a field of the
 //!   event's data.
 //!
-//! Not here: which of several bindings holds (`store`'s `functions/shared/event.sql`), doing it
+//! Not here: which of several bindings applies (`functions/shared/event.sql` of the store), running the job
 //! (`server::job::projector`).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Event;
-use crate::definition::fields::{Code, Fields, Problem, Stage, unknown_word, unreadable};
+use super::DomainEvent;
+use crate::definition::fields::{CheckTime, Code, Fields, Problem, unknown_word, unreadable};
 use crate::expression::template::{self, Template};
 use crate::expression::{Expression, Path, Root, Scope, Segment};
 use crate::ids::ExecutionId;
+use crate::job::LONGEST_LEASE;
 use crate::run::failure::{Class, Failure};
 
 /// The longest event type.
 pub const MAX_TYPE_LEN: usize = 200;
 const MAX_WORKFLOW_ID_LEN: usize = 500;
-const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// What the facts of jobs begin with.
+/// The prefix of the types of the events that jobs themselves write.
 const FACTS: &str = "workflow.queue.";
-/// What a rule sees: beside `trigger` and `inputs`, and of the event; `decide` and [`Event::scope`] make them.
+/// The fields of `trigger`, of `inputs` and of the event that a rule can use. `decide` and [`DomainEvent::scope`] set
+/// these fields.
 const TRIGGER: [&str; 3] = ["type", "event", "retry_count"];
 const INPUTS: [&str; 1] = ["event"];
 const FIELDS: [&str; 8] =
     ["id", "type", "data", "metadata", "stream_id", "stream_type", "stream_version", "created_at"];
-const SEEN: &str = "the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count";
+const SEEN: &str = "use trigger.event (also inputs.event), trigger.type or trigger.retry_count";
 
-/// What is to be done with events of a type.
+/// What happens with events of one type.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Exact, or a prefix: `order.*`.
+    /// An exact event type, or a prefix such as `order.*`.
     #[serde(rename = "type")]
     pub event_type: String,
-    /// Only events for which this expression is true are run; the others' jobs are completed as skipped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// An expression. An event starts a workflow only if the expression is true; otherwise its job completes as
+    /// skipped.
     pub filter: Option<String>,
-    /// The input of the execution, templates over the event; `{event: …}` if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The input of the execution, with templates that can use the event; `{event: …}` if absent.
     pub input: Option<Value>,
-    /// What the job's workflow is called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// A pattern for the workflow id of the job.
     pub workflow_id: Option<String>,
-    /// How long a worker may be silent, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The lease of a worker, in seconds.
     pub lease_s: Option<u32>,
 }
 
-/// What becomes of a job.
+/// The decision on one job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     Start {
         input: Value,
         trigger: Value,
-        /// None: what every execution is called.
+        /// `None` stands for the default name of an execution.
         workflow_id: Option<String>,
     },
-    /// The filter says no.
+    /// The filter is false.
     Skip,
 }
 
 /// Reads `on: {event: …}` of a document.
 pub(crate) fn read(value: &Value, at: &str, problems: &mut Vec<Problem>) -> Option<Rule> {
     let known = &["type", "filter", "input", "workflow_id", "lease", "lease_s"];
-    let mut fields = Fields::open(value, at, known, Stage::Run, problems)?;
+    let mut fields = Fields::open(value, at, known, CheckTime::Run, problems)?;
     fields.require("type");
     let (kind, filter, workflow_id) = (fields.text("type"), fields.text("filter"), fields.text("workflow_id"));
     let lease_s = match fields.duration("lease", LONGEST_LEASE) {
@@ -92,7 +92,7 @@ pub(crate) fn read(value: &Value, at: &str, problems: &mut Vec<Problem>) -> Opti
     Some(rule)
 }
 
-/// What is wrong with a rule; pointers are those of its fields in a document.
+/// The problems of a rule. Each has a pointer to a field of the rule, such as `/filter`.
 pub fn check(rule: &Rule) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut wrong =
@@ -110,7 +110,7 @@ pub fn check(rule: &Rule) -> Vec<Problem> {
         Some(Err(error)) => problems.push(unreadable("/filter".to_owned(), &error)),
         Some(Ok(filter)) => {
             problems.extend(filter.references().into_iter().filter_map(|path| elsewhere(path, "/filter".to_owned())));
-            problems.extend(filter.looks_at_statuses().then(|| no_nodes("/filter")));
+            problems.extend(filter.uses_statuses().then(|| no_nodes("/filter")));
         }
         None => {}
     }
@@ -124,7 +124,7 @@ pub fn check(rule: &Rule) -> Vec<Problem> {
     problems
 }
 
-/// Refuses a path that leads to nothing that a rule can see.
+/// Refuses a path that a rule cannot use.
 fn elsewhere(path: &Path, pointer: String) -> Option<Problem> {
     let refused = |code| Some(Problem::new(code, pointer.clone(), format!("{path} cannot be used here: {SEEN}")));
     let (known, way): (&[&str], _) = match path.root() {
@@ -144,23 +144,23 @@ fn elsewhere(path: &Path, pointer: String) -> Option<Problem> {
 }
 
 fn no_nodes(pointer: &str) -> Problem {
-    let told = "success() and failure() ask about nodes, and none has run yet";
-    Problem::new(Code::BadValue, pointer.to_owned(), told.to_owned())
+    let message = "success() and failure() are about nodes, and no node has run yet";
+    Problem::new(Code::BadValue, pointer.to_owned(), message.to_owned())
 }
 
-/// What is wrong with a type to bind, or to ask for jobs of, if anything.
+/// Why an event type cannot be bound, or used to list jobs. Returns `None` if the type is valid.
 pub fn bad_type(text: &str) -> Option<&'static str> {
     let body = text.strip_suffix(".*").unwrap_or(text);
     if body.is_empty() || text.len() > MAX_TYPE_LEN || body.chars().any(|c| c.is_control() || c == '*') {
-        return Some("must be an event type, or the beginning of some and .* (order.*), of at most 200 bytes");
+        return Some("must be an event type or a prefix with .* (such as order.*), of at most 200 bytes");
     }
     let below = text.strip_suffix('*').unwrap_or(text);
     (below.starts_with(FACTS) || FACTS.starts_with(below) && below != text)
-        .then_some("must not take in workflow.queue.*, which is the queue's own")
+        .then_some("must not match workflow.queue.*: these types are reserved for the events that jobs write")
 }
 
-/// Decides about one event. A rule that cannot be followed is a failure of the job.
-pub fn decide(rule: &Rule, event: &Event, execution: ExecutionId, retry_count: i32) -> Result<Decision, Failure> {
+/// Decides for one event. A rule that cannot be evaluated fails the job.
+pub fn decide(rule: &Rule, event: &DomainEvent, execution: ExecutionId, retry_count: i32) -> Result<Decision, Failure> {
     let seen = event.scope();
     let trigger = json!({ "type": "event", "event": seen, "retry_count": retry_count });
     let input = json!({ "event": seen });
@@ -174,7 +174,7 @@ pub fn decide(rule: &Rule, event: &Event, execution: ExecutionId, retry_count: i
     let input = match &rule.input {
         None => input,
         Some(template) => {
-            let template = Template::parse(template).map_err(|_| bad("input: cannot be read".to_owned()))?;
+            let template = Template::parse(template).map_err(|_| bad("input: cannot be parsed".to_owned()))?;
             template.resolve(&scope).map_err(|error| bad(format!("input: {error}")))?
         }
     };
@@ -187,13 +187,13 @@ fn bad(message: String) -> Failure {
     Failure::new(Class::ValidationError, message)
 }
 
-/// A piece of a pattern.
+/// A part of a workflow id pattern: plain text, or a `{field}`.
 enum Piece<'a> {
     Text(&'a str),
     Field(&'a str),
 }
 
-/// Reads `org-bootstrap-{subdomain}`.
+/// Splits a workflow id pattern, such as `org-bootstrap-{subdomain}`, into its parts.
 fn pieces(pattern: &str) -> Result<Vec<Piece<'_>>, String> {
     if pattern.is_empty() || pattern.len() > MAX_WORKFLOW_ID_LEN {
         return Err(format!("must be 1 to {MAX_WORKFLOW_ID_LEN} bytes"));
@@ -211,7 +211,7 @@ fn pieces(pattern: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(all)
 }
 
-fn name(pattern: &str, event: &Event, execution: ExecutionId, retry_count: i32) -> Result<String, Failure> {
+fn name(pattern: &str, event: &DomainEvent, execution: ExecutionId, retry_count: i32) -> Result<String, Failure> {
     let mut all = String::new();
     for piece in pieces(pattern).map_err(|why| bad(format!("workflow_id: {why}")))? {
         match piece {
@@ -244,8 +244,8 @@ mod tests {
         Rule { event_type: event_type.to_owned(), filter: None, input: None, workflow_id: None, lease_s: None }
     }
 
-    fn event() -> Event {
-        Event {
+    fn event() -> DomainEvent {
+        DomainEvent {
             id: Uuid::from_u128(1),
             kind: "organization.bootstrap.initiated".to_owned(),
             data: json!({ "subdomain": "acme", "plan": { "name": "pro", "seats": 3 } }),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_place() {
+    fn a_problem_of_a_rule_has_a_pointer() {
         let bad = Rule {
             filter: Some("trigger.event >".to_owned()),
             input: Some(json!({ "a": ["${{ inputs. }}"] })),
@@ -288,23 +288,23 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_looks_where_nothing_is_is_refused() {
-        let told = |filter: &str, input: Value| {
+    fn a_rule_with_an_unknown_path_is_refused() {
+        let observed = |filter: &str, input: Value| {
             let rule = Rule { filter: Some(filter.to_owned()), input: Some(input), ..rule("x") };
             check(&rule).iter().map(|problem| format!("{problem}\n")).collect::<String>()
         };
         let all = "trigger.type == 'event' && trigger.retry_count < 2 && trigger.event['data'].a[0].b == inputs.event.stream_id";
-        assert_eq!(told(all, json!({ "all": "${{ inputs }}", "one": "${{ trigger }}" })), "");
+        assert_eq!(observed(all, json!({ "all": "${{ inputs }}", "one": "${{ trigger }}" })), "");
         expect_test::expect![[r#"
-            /filter: secrets.KEY cannot be used here: the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count
-            /filter: nodes.a.output.x cannot be used here: the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count
-            /filter: inputs.total cannot be used here: the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count
-            /filter: success() and failure() ask about nodes, and none has run yet
+            /filter: secrets.KEY cannot be used here: use trigger.event (also inputs.event), trigger.type or trigger.retry_count
+            /filter: nodes.a.output.x cannot be used here: use trigger.event (also inputs.event), trigger.type or trigger.retry_count
+            /filter: inputs.total cannot be used here: use trigger.event (also inputs.event), trigger.type or trigger.retry_count
+            /filter: success() and failure() are about nodes, and no node has run yet
             /input/a/0: trigger.event.streamId: unknown field of an event streamId, did you mean stream_id?
             /input/b: inputs.event.payload.x: unknown field of an event payload: use one of id, type, data, metadata, stream_id, stream_type, stream_version, created_at
-            /input/c: vars.y cannot be used here: the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count
+            /input/c: vars.y cannot be used here: use trigger.event (also inputs.event), trigger.type or trigger.retry_count
         "#]]
-        .assert_eq(&told(
+        .assert_eq(&observed(
             "secrets.KEY == nodes.a.output.x && inputs.total > 1 && success()",
             json!({ "a": ["${{ trigger.event.streamId }}"], "b": "${{ inputs.event.payload.x }}", "c": "${{ vars.y }}" }),
         ));

@@ -1,26 +1,26 @@
-//! How many executions lie between an execution and the request from outside that it goes back to.
+//! The generation of an execution: how many executions lie between it and the outside request that caused it.
 //!
 //!     request ──▶ 0 ──detached start──▶ 1 ──EMIT_EVENT──▶ event ──binding──▶ 2 ──▶ …
 //!
 //! Invariants
-//! - A start from outside (API, SQL, hook, schedule, rerun) is generation 0. A detached start, and an execution that an
-//!   event of another execution started, is one more. A child that its parent waits for is of the parent's generation.
-//! - Nothing of a generation beyond the limit starts, so a workflow that starts itself ends by itself.
-//! - The number is in the execution's trigger and in the event's metadata. EMIT_EVENT sets it over what its author
-//!   wrote, and `POST /events` drops it. A program that inserts events by SQL can write it: it only brings its own
-//!   event nearer to the limit, because without the number such an event is of no execution, and what it starts is
-//!   generation 0.
+//! - An execution that is started from outside (API, SQL, trigger, schedule, rerun) has generation 0. An execution that
+//!   another execution started detached, or by an event, has the generation of that execution plus one. A child that
+//!   its parent waits for has the generation of its parent.
+//! - No execution of a generation beyond the limit starts. So a workflow that starts itself again and again stops.
+//! - The number is stored in the execution's trigger and in the event's metadata. `EMIT_EVENT` overwrites a number that
+//!   the workflow's author set, and `POST /events` drops it. A program that inserts events by SQL can set the number,
+//!   but gains nothing. Without the number the event starts generation 0; with it, a generation nearer to the limit.
 //!
-//! Not here: how deep a tree of children may be (`kind::workflow`), starts that a workflow asks for over HTTP, which
-//! come from outside.
+//! Not here: how deep a tree of children may be (`kind::workflow`). If a workflow starts executions over HTTP, they
+//! count as started from outside.
 
 use serde_json::Value;
 
 use crate::run::failure::{Class, Failure};
 
-/// Where an execution's trigger holds it, if it is not 0.
+/// The field of an execution's trigger that holds the generation. The field is absent for generation 0.
 pub const IN_TRIGGER: &str = "generation";
-/// Where an event's metadata holds that of the execution which emitted it.
+/// The field of an event's metadata that holds the generation of the execution which emitted the event.
 pub const IN_METADATA: &str = "forebay_generation";
 
 /// The generation of the execution with this trigger.
@@ -32,13 +32,14 @@ pub fn of(trigger: &Value) -> u32 {
     trigger.get(IN_TRIGGER).and_then(number).unwrap_or(0)
 }
 
-/// The generation of what an execution with this trigger starts and does not wait for.
+/// The generation of an execution that an execution with this trigger starts and does not wait for. Fails if that
+/// generation is beyond `most`.
 pub fn next(trigger: &Value, most: u32) -> Result<u32, Failure> {
     let next = of(trigger).saturating_add(1);
     check(next, most).map(|()| next)
 }
 
-/// May an execution of this generation start?
+/// Fails if an execution of this generation must not start.
 pub fn check(generation: u32, most: u32) -> Result<(), Failure> {
     if generation <= most {
         return Ok(());

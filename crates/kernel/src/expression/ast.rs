@@ -1,11 +1,11 @@
-//! An expression as it is evaluated: small, ours, and free of the parser's types.
+//! The tree of an expression that is evaluated. It has no types of the parser.
 //!
 //! Invariants
-//! - Every node knows its place as the parser numbers places; `expression::syntax` turns that into an offset when an
-//!   error needs one.
-//! - A variable is named by how many loops stand between it and its own.
+//! - Every node has the number of its place in the source, as the parser counts places. `expression::syntax` converts
+//!   the number into an offset if an error needs it.
+//! - A variable is identified by the number of loops between its use and the loop that defines it.
 //!
-//! Not here: how it comes about (`expression::convert`), what it means (`expression::eval`).
+//! Not here: creating the tree (`expression::convert`), evaluating it (`expression::eval`).
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::ids::NodeKey;
 
 /// A part of an expression.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Node {
+pub(super) struct ExpressionNode {
     pub(super) place: u64,
     pub(super) kind: Kind,
 }
@@ -23,33 +23,33 @@ pub(super) struct Node {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Literal(Value),
-    /// What stands at one of the expression's paths.
-    Path(Place),
+    /// The value at one of the expression's paths.
+    Path(PathLookup),
     Variable(usize),
-    Select(Box<Node>, Segment),
-    Index(Box<[Node; 2]>),
-    /// Is something at this path?
-    HasPath(Place),
-    Has(Box<Node>, String),
-    Not(Box<Node>),
-    Negate(Box<Node>),
-    And(Vec<Node>),
-    Or(Vec<Node>),
-    Binary(Op, Box<[Node; 2]>),
-    If(Box<[Node; 3]>),
-    List(Vec<Node>),
-    Object(Vec<(Node, Node)>),
-    Call(Function, Vec<Node>),
+    Select(Box<ExpressionNode>, Segment),
+    Index(Box<[ExpressionNode; 2]>),
+    /// `has(path)`: does a value exist at this path?
+    HasPath(PathLookup),
+    Has(Box<ExpressionNode>, String),
+    Not(Box<ExpressionNode>),
+    Negate(Box<ExpressionNode>),
+    And(Vec<ExpressionNode>),
+    Or(Vec<ExpressionNode>),
+    Binary(Op, Box<[ExpressionNode; 2]>),
+    If(Box<[ExpressionNode; 3]>),
+    List(Vec<ExpressionNode>),
+    Object(Vec<(ExpressionNode, ExpressionNode)>),
+    Call(Function, Vec<ExpressionNode>),
     Loop(Box<Loop>),
 }
 
-/// One of the expression's paths, with its start looked up.
+/// One of the expression's paths, with the value at which it starts.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
-    /// Which path it is.
+pub(super) struct PathLookup {
+    /// The index of the path in the expression's paths.
     pub(super) path: usize,
     pub(super) start: Start,
-    /// How many of its segments belong to the start.
+    /// How many segments of the path belong to the start.
     pub(super) skip: usize,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Start {
     Execution,
     Workspace,
     Vars,
-    /// No node can have such a key: nothing is there.
+    /// The path names a node key that is not valid, so no such node exists and the value is null.
     Nowhere,
     Node(NodeKey, Part),
     Secret(String),
@@ -72,11 +72,11 @@ pub(super) enum Start {
 /// A macro over the items of a list or the keys of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Loop {
-    pub(super) over: Node,
+    pub(super) over: ExpressionNode,
     pub(super) goal: Goal,
-    /// Only items of which this is true.
-    pub(super) filter: Option<Node>,
-    pub(super) body: Node,
+    /// Items for which this is not true are left out.
+    pub(super) filter: Option<ExpressionNode>,
+    pub(super) body: ExpressionNode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// As it is written.
+    /// The operator as it is written in an expression.
     pub(super) fn symbol(self) -> &'static str {
         match self {
             Op::Equal => "==",

@@ -1,8 +1,8 @@
-//! What evaluating may take: steps instead of a clock, bytes before they are allocated.
+//! The budget of an evaluation: steps instead of time, and bytes before they are allocated.
 //!
 //! Invariants
-//! - Nothing is given back: the bytes taken are at least the bytes alive at any moment.
-//! - Work in proportion to data is charged in proportion: a long text is many steps.
+//! - Freed memory is not returned to the budget. So the charged bytes are never less than the bytes in use.
+//! - Work that grows with the data costs steps in proportion. For example, reading a long text costs many steps.
 //!
 //! Not here: how deep an expression may nest (`expression::convert`), how large a template's result may be
 //! (`template`).
@@ -14,23 +14,23 @@ use serde_json::Value;
 use super::error::EvalError;
 use super::meter;
 
-/// The steps of one evaluation, or of all of a template's.
+/// The step limit of one evaluation, or of all evaluations of one template.
 pub const MAX_STEPS: u64 = 100_000;
-/// The bytes it may allocate in all.
+/// The byte limit for everything that an evaluation, or all evaluations of one template, allocate.
 pub const MAX_BYTES: usize = 8 << 20;
-/// The largest value that an expression may have on its own, as JSON.
+/// The largest value of a single expression, in bytes of JSON.
 pub const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// Looking at so many bytes of text is one step.
+/// Reading this many bytes of text costs one step.
 const TEXT_STEP: usize = 256;
-/// What one value takes.
+/// The bytes of one value.
 pub(super) const VALUE: usize = size_of::<Value>();
-/// What one entry of an object takes beside its key: the value, the key's own record, the index.
+/// The bytes of one entry of an object, without its key: the value, the header of the key, the index.
 pub(super) const ENTRY: usize = VALUE + size_of::<String>() + 32;
-/// What an object takes with nothing in it: room is made for a few entries at once.
+/// The bytes of an empty object, which has room for a few entries.
 pub(super) const OBJECT: usize = 3 * ENTRY;
 
-/// What is left to be used.
+/// The remaining steps and bytes.
 #[derive(Clone, Debug)]
 pub struct Budget {
     max_steps: u64,
@@ -50,17 +50,17 @@ impl Budget {
         Self { max_steps, max_bytes, steps: max_steps, bytes: max_bytes }
     }
 
-    /// The steps that were taken.
+    /// The steps used so far.
     pub fn steps_used(&self) -> u64 {
         self.max_steps - self.steps
     }
 
-    /// The bytes that were allocated.
+    /// The bytes allocated so far.
     pub fn bytes_used(&self) -> usize {
         self.max_bytes - self.bytes
     }
 
-    /// Was more asked for than there is?
+    /// Is the budget exceeded?
     pub(crate) fn is_spent(&self) -> bool {
         self.steps == 0
     }
@@ -76,7 +76,7 @@ impl Budget {
         Ok(())
     }
 
-    /// For looking through so much text once.
+    /// Charges for reading this many bytes of text once.
     pub(crate) fn read(&mut self, bytes: usize) -> Result<(), EvalError> {
         self.step(bytes / TEXT_STEP)
     }
@@ -92,7 +92,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Charges for a value written as JSON; its length.
+    /// Charges for writing a value as JSON, and returns the length of the JSON.
     pub(super) fn weigh_json(&mut self, value: &Value) -> Result<usize, EvalError> {
         let before = self.bytes;
         let left = meter::weigh(value, before);
@@ -100,7 +100,7 @@ impl Budget {
         Ok(before - self.bytes)
     }
 
-    /// The value as one's own; a copy is paid for before it is made.
+    /// Converts into an owned value. A copy is charged before it is made.
     pub(super) fn own(&mut self, value: Cow<'_, Value>) -> Result<Value, EvalError> {
         if let Cow::Borrowed(value) = value {
             self.weigh(value)?;
@@ -108,7 +108,8 @@ impl Budget {
         Ok(value.into_owned())
     }
 
-    /// Charges for a copy of what a value holds beyond itself; stops as soon as it is too heavy.
+    /// Charges for a copy of the contents of a value, but not for the value itself. Stops as soon as the limit is
+    /// exceeded.
     fn weigh(&mut self, value: &Value) -> Result<(), EvalError> {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),

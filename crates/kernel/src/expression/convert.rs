@@ -1,11 +1,11 @@
-//! From the parser's tree to ours: what may stand in an expression is decided here, once, before anything runs.
+//! Converts the parser's tree to the tree in `ast`, and decides which expressions are valid.
 //!
 //! Invariants
-//! - The parser's types end here.
-//! - An unknown root, an unknown function or a wrong number of arguments never gets past here.
+//! - No later step uses a type of the parser.
+//! - An unknown root, an unknown function and a wrong number of arguments are refused here, before any evaluation.
 //! - A tree is at most `MAX_DEPTH` deep, so that walking it needs little stack.
 //!
-//! Not here: what a node means (`expression::eval`), whether a node of the graph exists (`parse`).
+//! Not here: evaluating the tree (`expression::eval`), checking that a node of the graph exists (`parse`).
 
 mod macros;
 mod members;
@@ -14,7 +14,7 @@ use cel::IdedExpr;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, operators};
 use serde_json::{Number, Value};
 
-use super::ast::{Kind, Node, Op};
+use super::ast::{ExpressionNode, Kind, Op};
 use super::error::{Fault, ParseError};
 use super::function::{self, Function};
 use super::path::{Path, ROOTS};
@@ -24,16 +24,16 @@ use crate::definition::fields::unknown_word;
 /// How deep the parts of an expression may nest.
 pub const MAX_DEPTH: usize = 100;
 
-/// Our tree, and what was found in it.
+/// The converted tree, and what it uses.
 pub(super) struct Converted {
-    pub(super) root: Node,
+    pub(super) root: ExpressionNode,
     /// Every path, in order.
     pub(super) paths: Vec<Path>,
-    /// Does it ask how nodes ended?
+    /// Does it use the status of nodes, with `success()` or `failure()`?
     pub(super) statuses: bool,
 }
 
-/// Our tree from the parser's.
+/// Converts the parser's tree.
 pub(super) fn convert(source: &str, tree: &IdedExpr) -> Result<Converted, ParseError> {
     let mut converter = Converter { source, paths: Vec::new(), variables: Vec::new(), depth: 0, statuses: false };
     let root = converter.node(tree)?;
@@ -43,17 +43,17 @@ pub(super) fn convert(source: &str, tree: &IdedExpr) -> Result<Converted, ParseE
 struct Converter<'s> {
     source: &'s str,
     paths: Vec<Path>,
-    /// The variables of the loops around, the innermost last.
+    /// The variables of the enclosing loops, the innermost last.
     variables: Vec<String>,
     depth: usize,
     statuses: bool,
 }
 
 impl Converter<'_> {
-    fn node(&mut self, tree: &IdedExpr) -> Result<Node, ParseError> {
+    fn node(&mut self, tree: &IdedExpr) -> Result<ExpressionNode, ParseError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(self.fail(tree, format!("nests deeper than {MAX_DEPTH}: take it apart")));
+            return Err(self.fail(tree, format!("nests deeper than {MAX_DEPTH}: split the expression")));
         }
         let kind = match &tree.expr {
             Expr::Literal(literal) => Kind::Literal(self.literal(tree, literal)?),
@@ -68,22 +68,24 @@ impl Converter<'_> {
             Expr::Map(map) => {
                 let entries = map.entries.iter().map(|entry| match &entry.expr {
                     EntryExpr::MapEntry(entry) => Ok((self.node(&entry.key)?, self.node(&entry.value)?)),
-                    EntryExpr::StructField(_) => Err(self.fail(tree, "typed objects do not exist here")),
+                    EntryExpr::StructField(_) => Err(self.fail(tree, "an object has no type here: write {key: value}")),
                 });
                 Kind::Object(entries.collect::<Result<_, _>>()?)
             }
-            Expr::Struct(_) => return Err(self.fail(tree, "typed objects do not exist here: leave out the name")),
+            Expr::Struct(_) => {
+                return Err(self.fail(tree, "an object has no type here: remove the name before the brace"));
+            }
             Expr::Unspecified => return Err(self.fail(tree, "cannot be read")),
         };
         self.depth -= 1;
-        Ok(Node { place: tree.id, kind })
+        Ok(ExpressionNode { place: tree.id, kind })
     }
 
-    fn nodes(&mut self, trees: &[IdedExpr]) -> Result<Vec<Node>, ParseError> {
+    fn nodes(&mut self, trees: &[IdedExpr]) -> Result<Vec<ExpressionNode>, ParseError> {
         trees.iter().map(|tree| self.node(tree)).collect()
     }
 
-    fn boxed(&mut self, tree: &IdedExpr) -> Result<Box<Node>, ParseError> {
+    fn boxed(&mut self, tree: &IdedExpr) -> Result<Box<ExpressionNode>, ParseError> {
         self.node(tree).map(Box::new)
     }
 
@@ -101,13 +103,13 @@ impl Converter<'_> {
                 return Err(self.fail(tree, "text cannot hold a NUL character"));
             }
             LiteralValue::String(text) => Value::from(text.inner()),
-            LiteralValue::Bytes(_) => return Err(self.fail(tree, "bytes do not exist here: leave out the b")),
+            LiteralValue::Bytes(_) => return Err(self.fail(tree, "bytes are not supported: leave out the b")),
         })
     }
 
     fn call(&mut self, tree: &IdedExpr, call: &CallExpr) -> Result<Kind, ParseError> {
         let name = call.func_name.as_str();
-        let Some(function) = Function::named(name) else { return Err(self.unknown_function(tree, name)) };
+        let Some(function) = Function::parse(name) else { return Err(self.unknown_function(tree, name)) };
         let arguments: Vec<&IdedExpr> = call.target.as_deref().into_iter().chain(&call.args).collect();
         let takes = function.takes();
         if !takes.contains(&arguments.len()) {
@@ -121,7 +123,7 @@ impl Converter<'_> {
             return Err(self.fail(tree, message));
         }
         let arguments = arguments.into_iter().map(|argument| self.node(argument)).collect::<Result<_, _>>()?;
-        self.statuses |= function.looks_at_statuses();
+        self.statuses |= function.uses_statuses();
         Ok(Kind::Call(function, arguments))
     }
 
@@ -156,7 +158,7 @@ impl Converter<'_> {
             return self.fail(tree, format!("{name} is written {usage}"));
         }
         if name == "now" {
-            return self.fail(tree, "there is no clock here: use execution.created_at");
+            return self.fail(tree, "expressions have no clock: use execution.created_at");
         }
         let (message, meant) = unknown_word("function", name, function::names());
         ParseError { fault: Fault::UnknownFunction, meant, ..self.fail(tree, message) }

@@ -1,28 +1,28 @@
-//! Why a text is no expression, and why an expression has no value.
+//! Errors of parsing an expression, and of evaluating one.
 //!
 //! Invariants
-//! - An error names types, names and places, never values: a value may be a secret.
+//! - An error contains types, names and places, never values, because a value may be a secret.
 //!
-//! Not here: where in a template an expression stood (`template`).
+//! Not here: the location of an expression in a template (`template`).
 
 use std::sync::Arc;
 
 use super::path::Unavailable;
-use crate::run::failure::{Blame, Class, Failure};
+use crate::run::failure::{Class, FailedExpression, Failure};
 
-/// Why a text is no expression, and where.
+/// Why a text cannot be parsed as an expression, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} (at offset {offset})")]
 pub struct ParseError {
-    /// In bytes, from the start of the text that was read.
+    /// The position of the error in bytes, from the start of the text.
     pub offset: usize,
     pub message: String,
     pub fault: Fault,
-    /// The word that was probably meant.
+    /// The word that the author probably meant.
     pub meant: Option<String>,
 }
 
-/// What sort of slip it is.
+/// The category of a parse error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     #[default]
@@ -36,18 +36,18 @@ impl ParseError {
         ParseError { offset, message: message.into(), fault: Fault::Syntax, meant: None }
     }
 
-    /// The same, in a text that begins so many bytes earlier.
+    /// The same error with its offset in a text that begins this many bytes earlier.
     pub fn shifted(self, by: usize) -> ParseError {
         ParseError { offset: self.offset + by, ..self }
     }
 }
 
-/// Why an expression has no value; names and types only.
+/// Why an expression cannot be evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
     #[error("{0}")]
     Unavailable(#[from] Unavailable),
-    #[error("{}cannot take {segment} of {found}", of(path))]
+    #[error("{}cannot read {segment} of {found}", of(path))]
     NotSelectable { path: String, segment: String, found: &'static str },
     #[error("{}{op} cannot order {left} and {right}", of(path))]
     Unordered { path: String, op: &'static str, left: &'static str, right: &'static str },
@@ -67,7 +67,7 @@ pub enum EvalError {
     Refused { function: &'static str, why: &'static str },
     #[error("the key of an object must be text, not {found}")]
     Key { found: &'static str },
-    #[error("the object is given one of its keys twice")]
+    #[error("a key of the object is given twice")]
     RepeatedKey,
     #[error("there is no secret {0}")]
     NoSecret(String),
@@ -79,30 +79,30 @@ pub enum EvalError {
     Bytes { limit: usize },
     #[error("the result is larger than {limit} bytes")]
     TooLarge { limit: usize },
-    /// One of the others, with its place.
+    /// Another evaluation error, with its place.
     #[error("{cause}")]
     At { source_text: Arc<str>, offset: usize, cause: Box<EvalError> },
 }
 
 impl EvalError {
-    /// Where in the expression's source it went wrong, in bytes.
+    /// The position of the error in the expression's source, in bytes.
     pub fn offset(&self) -> Option<usize> {
         if let EvalError::At { offset, .. } = self { Some(*offset) } else { None }
     }
 
-    /// What went wrong, without its place.
+    /// The error without its place.
     pub fn cause(&self) -> &EvalError {
         if let EvalError::At { cause, .. } = self { cause } else { self }
     }
 
-    /// The expression to blame, as a failure shows it.
-    pub fn blame(&self, pointer: Option<&str>) -> Option<Box<Blame>> {
+    /// The failed expression, as a failure shows it.
+    pub fn failed_expression(&self, pointer: Option<&str>) -> Option<Box<FailedExpression>> {
         let EvalError::At { source_text, offset, .. } = self else { return None };
         let pointer = pointer.map(str::to_owned);
-        Some(Box::new(Blame { source: source_text.to_string(), offset: *offset, pointer }))
+        Some(Box::new(FailedExpression { source: source_text.to_string(), offset: *offset, pointer }))
     }
 
-    /// Did the budget run out? No operator looks past that.
+    /// Is the budget exceeded? `&&`, `||` and loops never ignore this error.
     pub(super) fn is_spent(&self) -> bool {
         matches!(self, EvalError::Steps { .. } | EvalError::Bytes { .. })
     }
@@ -110,7 +110,7 @@ impl EvalError {
 
 impl From<EvalError> for Failure {
     fn from(error: EvalError) -> Failure {
-        Failure { expression: error.blame(None), ..Failure::new(Class::ValidationError, error.to_string()) }
+        Failure { expression: error.failed_expression(None), ..Failure::new(Class::ValidationError, error.to_string()) }
     }
 }
 

@@ -1,13 +1,13 @@
-//! What an expression means: a walk over its tree that borrows from the scope whatever it can.
+//! Evaluates an expression: walks its tree, and borrows values from the scope instead of copying them where possible.
 //!
 //! Invariants
-//! - Deterministic: no clock, no randomness, objects in their own order.
-//! - Every part visited is a step; whatever is allocated is paid for first.
-//! - A missing field is null, and so is whatever is taken from null.
-//! - `&&` and `||` do not care for order, as in CEL: an error counts only if the rest does not decide. A budget that
-//!   is spent decides everything.
+//! - Evaluation is deterministic. It uses no clock and no randomness, and visits the fields of objects in their order.
+//! - Every visited part of the tree costs a step. Memory is charged before it is allocated.
+//! - A missing field is null, and a field of null is null.
+//! - The order of the terms of `&&` and `||` does not matter, as in CEL. An error in one term counts only if the other
+//!   terms do not decide the result. A spent budget is always an error.
 //!
-//! Not here: what a path leads to (`eval::find`), what operators do (`expression::operator`) and functions
+//! Not here: finding the value of a path (`eval::find`), operators (`expression::operator`), functions
 //! (`expression::function`).
 
 mod find;
@@ -17,7 +17,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::ast::{Goal, Kind, Loop, Node};
+use super::ast::{ExpressionNode, Goal, Kind, Loop};
 use super::budget::{Budget, ENTRY, OBJECT, VALUE};
 use super::error::EvalError;
 use super::function::{self, Function};
@@ -30,14 +30,14 @@ use tally::Tally;
 
 static NULL: Value = Value::Null;
 
-/// An error and the place it happened at.
+/// An error and the place at which it happened.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) place: u64,
     pub(super) cause: EvalError,
 }
 
-/// The variables in sight, the innermost first.
+/// The variables of the enclosing loops, the innermost first.
 #[derive(Clone, Copy)]
 struct Bound<'e> {
     value: &'e Value,
@@ -65,14 +65,14 @@ struct Walk<'s, 'b> {
     library: function::Library,
 }
 
-impl Node {
+impl ExpressionNode {
     fn fault(&self, cause: EvalError) -> Fault {
         Fault { place: self.place, cause }
     }
 }
 
 impl<'s> Walk<'s, '_> {
-    fn node<'e>(&mut self, node: &'e Node, sight: Sight<'e>) -> Result<Cow<'e, Value>, Fault>
+    fn node<'e>(&mut self, node: &'e ExpressionNode, sight: Sight<'e>) -> Result<Cow<'e, Value>, Fault>
     where
         's: 'e,
     {
@@ -116,7 +116,7 @@ impl<'s> Walk<'s, '_> {
         })
     }
 
-    fn test<'e>(&mut self, node: &'e Node, sight: Sight<'e>) -> Result<bool, Fault>
+    fn test<'e>(&mut self, node: &'e ExpressionNode, sight: Sight<'e>) -> Result<bool, Fault>
     where
         's: 'e,
     {
@@ -124,8 +124,8 @@ impl<'s> Walk<'s, '_> {
         truthy(&value).map_err(|cause| node.fault(cause))
     }
 
-    /// `&&` and `||`: the first term that decides does, whatever the others do.
-    fn decide<'e>(&mut self, by: bool, terms: &'e [Node], sight: Sight<'e>) -> Result<bool, Fault>
+    /// `&&` and `||`: the first term with the value `by` decides the result, even if other terms fail.
+    fn decide<'e>(&mut self, by: bool, terms: &'e [ExpressionNode], sight: Sight<'e>) -> Result<bool, Fault>
     where
         's: 'e,
     {
@@ -141,7 +141,12 @@ impl<'s> Walk<'s, '_> {
         fault.map_or(Ok(!by), Err)
     }
 
-    fn index<'e>(&mut self, node: &'e Node, both: &'e [Node; 2], sight: Sight<'e>) -> Result<Cow<'e, Value>, Fault>
+    fn index<'e>(
+        &mut self,
+        node: &'e ExpressionNode,
+        both: &'e [ExpressionNode; 2],
+        sight: Sight<'e>,
+    ) -> Result<Cow<'e, Value>, Fault>
     where
         's: 'e,
     {
@@ -162,7 +167,7 @@ impl<'s> Walk<'s, '_> {
             },
             other => return Err(node.fault(EvalError::Operand { op: "[ ]", found: type_name(other) })),
         };
-        // What was computed is a value, and may be a secret: it is not named.
+        // A computed segment is a value, which may be a secret. So the error does not contain it.
         take(of, &segment).map_err(|cause| match cause {
             EvalError::NotSelectable { path, found, .. } => {
                 let segment = if matches!(segment, Segment::Field(_)) { "a field" } else { "an item" };
@@ -172,7 +177,7 @@ impl<'s> Walk<'s, '_> {
         })
     }
 
-    fn list<'e>(&mut self, node: &Node, items: &'e [Node], sight: Sight<'e>) -> Result<Value, Fault>
+    fn list<'e>(&mut self, node: &ExpressionNode, items: &'e [ExpressionNode], sight: Sight<'e>) -> Result<Value, Fault>
     where
         's: 'e,
     {
@@ -185,7 +190,12 @@ impl<'s> Walk<'s, '_> {
         Ok(Value::Array(list))
     }
 
-    fn object<'e>(&mut self, node: &Node, entries: &'e [(Node, Node)], sight: Sight<'e>) -> Result<Value, Fault>
+    fn object<'e>(
+        &mut self,
+        node: &ExpressionNode,
+        entries: &'e [(ExpressionNode, ExpressionNode)],
+        sight: Sight<'e>,
+    ) -> Result<Value, Fault>
     where
         's: 'e,
     {
@@ -208,9 +218,9 @@ impl<'s> Walk<'s, '_> {
 
     fn call<'e>(
         &mut self,
-        node: &'e Node,
+        node: &'e ExpressionNode,
         function: Function,
-        arguments: &'e [Node],
+        arguments: &'e [ExpressionNode],
         sight: Sight<'e>,
     ) -> Result<Cow<'e, Value>, Fault>
     where
@@ -235,7 +245,7 @@ impl<'s> Walk<'s, '_> {
         self.library.call(function, arguments, self.budget).map_err(|cause| node.fault(cause))
     }
 
-    fn each<'e>(&mut self, node: &'e Node, each: &'e Loop, sight: Sight<'e>) -> Result<Value, Fault>
+    fn each<'e>(&mut self, node: &'e ExpressionNode, each: &'e Loop, sight: Sight<'e>) -> Result<Value, Fault>
     where
         's: 'e,
     {
@@ -272,7 +282,7 @@ impl<'s> Walk<'s, '_> {
         tally.finish()
     }
 
-    /// One round of a loop; false if the rest does not matter.
+    /// Evaluates one item of a loop. Returns false if the remaining items cannot change the result.
     fn item(&mut self, each: &Loop, item: Cow<'_, Value>, outer: Sight<'_>, tally: &mut Tally) -> Result<bool, Fault> {
         let bound = Bound { value: &item, outer };
         if let Some(filter) = &each.filter
@@ -284,7 +294,7 @@ impl<'s> Walk<'s, '_> {
             return tally.count(self.test(&each.body, Some(&bound)));
         }
         let made = match each.body.kind {
-            // An item that is kept as it is need not be copied if it is nobody else's.
+            // An owned item that is kept unchanged is moved instead of copied.
             Kind::Variable(0) => self.budget.own(item),
             _ => {
                 let made = self.node(&each.body, Some(&bound))?;
@@ -296,8 +306,8 @@ impl<'s> Walk<'s, '_> {
         Ok(true)
     }
 
-    /// A comparison that cannot be made names the path it was about.
-    fn name(&self, cause: EvalError, left: &Node) -> EvalError {
+    /// Adds the path of the left side to the error of a comparison that is not possible.
+    fn name(&self, cause: EvalError, left: &ExpressionNode) -> EvalError {
         match (cause, &left.kind) {
             (EvalError::Unordered { op, left, right, .. }, Kind::Path(place)) => {
                 EvalError::Unordered { path: self.paths[place.path].to_string(), op, left, right }

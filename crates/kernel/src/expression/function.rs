@@ -1,11 +1,11 @@
-//! The functions of expressions: a closed list, each pure, each charging for what it looks at and makes.
+//! The functions of expressions. Each function is pure, and charges the budget for what it reads and allocates.
 //!
 //! Invariants
 //! - `f(x, y)` and `x.f(y)` are the same call.
-//! - A result is paid for before it is made.
-//! - What depends on time zones' rules, a locale or a clock is not here.
+//! - Memory for a result is charged before it is allocated.
+//! - No function depends on the rules of a time zone, a locale or a clock.
 //!
-//! Not here: functions that choose what is evaluated or look at the scope, such as `coalesce()` and `success()`
+//! Not here: functions that evaluate only some arguments or read the scope, such as `coalesce()` and `success()`
 //! (`expression::eval`).
 
 mod date;
@@ -22,23 +22,19 @@ use serde_json::Value;
 use super::budget::Budget;
 use super::error::EvalError;
 use super::type_name;
+use crate::names::names;
 
 type Answer<'e> = Result<Cow<'e, Value>, EvalError>;
 
 macro_rules! functions {
     ($($function:ident $name:literal $least:literal $most:expr;)*) => {
-        /// A function.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Function { $($function),* }
-
-        const ALL: &[Function] = &[$(Function::$function),*];
+        names! {
+            /// A function.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            pub(super) enum Function { $($function = $name),* }
+        }
 
         impl Function {
-            /// As it is written.
-            pub(super) fn name(self) -> &'static str {
-                match self { $(Function::$function => $name),* }
-            }
-
             /// How many arguments it takes.
             pub(super) fn takes(self) -> RangeInclusive<usize> {
                 match self { $(Function::$function => $least..=$most),* }
@@ -91,16 +87,12 @@ functions! {
 
 /// The names of all functions.
 pub(super) fn names() -> impl Iterator<Item = &'static str> + Clone {
-    ALL.iter().map(|function| function.name())
+    Function::ALL.into_iter().map(Function::name)
 }
 
 impl Function {
-    pub(super) fn named(name: &str) -> Option<Function> {
-        ALL.iter().copied().find(|function| function.name() == name)
-    }
-
-    /// Does it look at how nodes ended?
-    pub(super) fn looks_at_statuses(self) -> bool {
+    /// Does the function use the status of nodes?
+    pub(super) fn uses_statuses(self) -> bool {
         matches!(self, Function::Success | Function::Failure)
     }
 
@@ -121,14 +113,14 @@ impl Function {
     }
 }
 
-/// What calls of one evaluation share.
+/// State that all calls of one evaluation share.
 #[derive(Debug, Default)]
 pub(super) struct Library {
     patterns: text::Patterns,
 }
 
 impl Library {
-    /// The value of a call, with the right number of arguments.
+    /// The value of a call. The number of arguments was checked at parsing.
     pub(super) fn call<'e>(
         &mut self,
         function: Function,

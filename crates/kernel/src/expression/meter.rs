@@ -1,13 +1,13 @@
-//! How long a value is as compact JSON, without writing it.
+//! Computes the length of a value as compact JSON, without writing the JSON.
 //!
 //! Invariants
-//! - Weighing allocates nothing and stops as soon as the value is too heavy.
+//! - The computation allocates nothing, and stops as soon as the length exceeds the limit.
 
 use std::io;
 
 use serde_json::Value;
 
-/// What is left of a limit after a value, or nothing if it is too heavy.
+/// The bytes that are left of a limit after a value. Returns `None` if the value is longer than the limit.
 pub(crate) fn weigh(value: &Value, left: usize) -> Option<usize> {
     let mut meter = Meter { left };
     serde_json::to_writer(&mut meter, value).ok().map(|()| meter.left)

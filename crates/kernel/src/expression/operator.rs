@@ -1,11 +1,12 @@
-//! What operators do with values.
+//! The operators of expressions.
 //!
 //! Invariants
-//! - Numbers are JSON's: two whole numbers are computed and compared exactly, anything else as floating point; a result
-//!   that no number can hold is an error, never another value.
-//! - Values of different types are different, never an error: `x == null` must work for every x.
+//! - Two whole numbers are computed and compared exactly, other numbers as floating point. A result that a JSON number
+//!   cannot represent is an error; it never becomes another value.
+//! - Values of different types are not equal. Comparing them with `==` is not an error, because `x == null` must work
+//!   for every x.
 //!
-//! Not here: `&&`, `||`, `!` and `?:`, which choose what is evaluated (`expression::eval`).
+//! Not here: `&&`, `||`, `!` and `?:`, which decide what is evaluated (`expression::eval`).
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -45,7 +46,7 @@ pub(super) fn negate(value: &Value) -> Result<Value, EvalError> {
     }
 }
 
-/// Are two values the same, whatever their types?
+/// Are two values equal? Values of different types are not.
 pub(super) fn same(left: &Value, right: &Value, budget: &mut Budget) -> Result<bool, EvalError> {
     budget.step(1)?;
     Ok(match (left, right) {
@@ -85,7 +86,7 @@ pub(super) fn same(left: &Value, right: &Value, budget: &mut Budget) -> Result<b
     })
 }
 
-/// Which of two numbers, texts or booleans comes first; nothing for anything else.
+/// The order of two numbers, two texts or two booleans. Returns `None` for all other values.
 pub(super) fn ordering(left: &Value, right: &Value, budget: &mut Budget) -> Result<Option<Ordering>, EvalError> {
     Ok(match (left, right) {
         (Value::Number(left), Value::Number(right)) => compare(left, right),
@@ -107,7 +108,7 @@ fn order(op: Op, left: &Value, right: &Value, budget: &mut Budget) -> Result<Ord
     })
 }
 
-/// Is it an item of the list, or a key of the object?
+/// `item in of`: is it an item of the list, or a key of the object?
 pub(super) fn within(item: &Value, of: &Value, budget: &mut Budget) -> Result<bool, EvalError> {
     match (item, of) {
         (item, Value::Array(items)) => {
@@ -145,7 +146,8 @@ fn add(left: Cow<'_, Value>, right: Cow<'_, Value>, budget: &mut Budget) -> Resu
     }
 }
 
-/// Adds the items of a list, which have been paid for themselves but not for what they hold.
+/// Adds the items of a list to another list. The items themselves were charged already; their contents are charged
+/// here.
 pub(super) fn extend(all: &mut Vec<Value>, list: Cow<'_, Value>, budget: &mut Budget) -> Result<(), EvalError> {
     match list {
         Cow::Owned(Value::Array(items)) => all.extend(items),
@@ -159,7 +161,7 @@ pub(super) fn extend(all: &mut Vec<Value>, list: Cow<'_, Value>, budget: &mut Bu
     Ok(())
 }
 
-/// A position in a list, if the number is one.
+/// The position in a list that a number names. Returns `None` for a negative number or a fraction.
 pub(super) fn position(number: &Number) -> Option<usize> {
     let whole = integer(number).or_else(|| {
         let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15)?;
@@ -168,7 +170,7 @@ pub(super) fn position(number: &Number) -> Option<usize> {
     whole.and_then(|whole| usize::try_from(whole).ok())
 }
 
-/// A number from a whole one, if JSON's numbers here reach so far.
+/// A JSON number from a whole number. Returns `None` if the number does not fit into 64 bits.
 pub(super) fn whole(value: i128) -> Option<Number> {
     let signed = i64::try_from(value).ok().map(Number::from);
     signed.or_else(|| u64::try_from(value).ok().map(Number::from))

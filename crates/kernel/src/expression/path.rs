@@ -1,26 +1,26 @@
-//! Paths: where an expression looks.
+//! Paths: the values that an expression uses.
 //!
 //! Invariants
-//! - A path is written so that it reads as itself.
+//! - The text of a path parses to the same path.
 //! - Every root is listed once, here.
 //!
-//! Not here: finding what a path leads to (`expression::eval`), whether a node that is named exists (`parse`).
+//! Not here: finding the value of a path (`expression::eval`), checking that a named node exists (`parse`).
 
 use std::fmt;
 
 /// The most segments of one path.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// The roots, as they are offered; `item`, `index`, `event` and `callbacks` are there in a few places only. `steps` is
-/// read as `nodes`.
+/// The roots that messages suggest. They leave out `item`, `index`, `event` and `callbacks`, which exist only in some
+/// fields, and `steps`, which is read as `nodes`.
 pub(super) const ROOTS: [&str; 7] = ["inputs", "nodes", "vars", "secrets", "trigger", "execution", "workspace"];
 
-/// Why a path leads nowhere that an expression may look.
+/// Why an expression may not use a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     #[error("unknown root {name}: use one of {roots}", name = .0, roots = ROOTS.join(", "))]
     UnknownRoot(String),
-    #[error("name a node and what of it to take, such as nodes.fetch.output")]
+    #[error("name a node and one of its parts, such as nodes.fetch.output")]
     NoNode,
     #[error("nodes.{node} must be followed by output, status or error")]
     NoPart { node: String },
@@ -30,21 +30,21 @@ pub enum Unavailable {
     NoCallback,
 }
 
-/// One step of a path.
+/// One segment of a path: a field or an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
     Field(String),
     Index(usize),
 }
 
-/// Where a value is to be found: a root and the way from there.
+/// The location of a value: a root and the segments after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     pub(super) root: String,
     pub(super) segments: Vec<Segment>,
 }
 
-/// What of a node may be looked at.
+/// The parts of a node that an expression may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Output,
@@ -67,19 +67,19 @@ pub enum Root<'a> {
     Secret {
         name: &'a str,
     },
-    /// The address that answers a node that waits.
+    /// The callback of a waiting node: the URL that answers it.
     Callback {
         node: &'a str,
     },
-    /// The item that a loop is at, and its place from 0.
+    /// The current item of a loop, and its index from 0.
     Item,
     Index,
-    /// The event that a wait is asked about.
+    /// The event that the `match` of a WAIT_FOR_EVENT checks.
     Event,
 }
 
 impl Path {
-    /// Where it starts and the way from there, or why it may not be looked at.
+    /// The root of the path and the segments after it, or why the path may not be used.
     pub fn root(&self) -> Result<(Root<'_>, &[Segment]), Unavailable> {
         let rest = self.segments.as_slice();
         Ok(match self.root.as_str() {
@@ -136,10 +136,10 @@ impl fmt::Display for Segment {
     }
 }
 
-/// What cannot stand behind a dot.
+/// The words that cannot follow a dot.
 pub(super) const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 
-/// Can this name stand behind a dot?
+/// Can this name follow a dot?
 fn is_selector(name: &str) -> bool {
     let mut chars = name.chars();
     let head = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');

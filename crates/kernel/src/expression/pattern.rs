@@ -1,15 +1,16 @@
-//! Patterns (regular expressions) that a tenant wrote, matched at a price.
+//! Patterns: regular expressions by untrusted authors, which are matched with a budget.
 //!
-//! A pattern is tried as an automaton whose states are built as they are needed, in a small cache: as a rule each byte
-//! costs the same. A pattern that needs too many states is stepped through instead, and that costs text × program.
+//! First, a pattern is matched with a lazy automaton (DFA): its states are built when they are needed, in a small
+//! cache. Each byte then usually costs the same. If the automaton needs too many states, the compiled program of the
+//! pattern is simulated instead, which costs the length of the text × the size of the program.
 //!
 //! Invariants
-//! - Pattern and program are bounded in bytes before anything is matched.
-//! - All work is charged in steps: bytes of text, bytes of states that were built, and text × program for what is
-//!   stepped through, before it is. A step is worth about a microsecond.
-//! - The answer is that of the crate `regex` for the same pattern.
+//! - The sizes of the pattern and of its program are limited before anything is matched.
+//! - All work is charged in steps: the bytes of the text, the bytes of the states that were built, and text × program
+//!   for a simulation, before it begins. A step is about a microsecond of work.
+//! - The result is the same as that of the crate `regex` for the same pattern.
 //!
-//! Not here: who asks (`expression::function::text`, `inputs::judge`).
+//! Not here: the callers (`expression::function::text`, `definition::inputs::judge`).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,19 +23,19 @@ use regex_automata::{Input, MatchKind};
 
 use crate::expression::{Budget, EvalError};
 
-/// How much space the automaton's states may take at once.
+/// The size of the cache for the automaton's states, in bytes.
 const CACHE: usize = 64 << 10;
-/// A state must serve for so many bytes on average, or the automaton is given up.
+/// If the automaton matches fewer bytes than this for each state that it builds, the program is simulated instead.
 const BYTES_PER_STATE: usize = 100;
-/// How often the cache may fill before that is looked at.
+/// `BYTES_PER_STATE` is checked only after the cache has been cleared this often.
 const CLEARS: usize = 2;
 /// How deep groups may nest.
 const NESTING: u32 = 50;
-/// The automaton looks at each byte more thoroughly than a comparison does.
+/// Matching a byte costs this many times as much as comparing a byte of text.
 const MATCH_FACTOR: usize = 16;
-/// Building so many bytes of states is one step.
+/// Building this many bytes of states costs one step.
 const BUILD_STEP: usize = 256;
-/// Looking at so many states for one byte is one step.
+/// Simulating this many states for one byte costs one step.
 const STATES_STEP: usize = 64;
 
 /// A pattern, ready to be matched. A copy is cheap.
@@ -45,22 +46,22 @@ struct Inner {
     source: String,
     program: NFA,
     automaton: DFA,
-    /// What the last match left, for the next one to go on with.
+    /// The states that the last match built, for reuse by the next match.
     cache: Mutex<Option<Cache>>,
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a valid pattern.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// Its program would be larger than it may be.
+pub(crate) enum PatternError {
+    /// The program of the pattern would exceed the limit.
     TooLarge,
-    /// It cannot be read; the reason is one line.
+    /// The pattern cannot be parsed. The reason is one line of text.
     Unreadable(String),
 }
 
 impl Pattern {
-    /// Reads a pattern whose program takes at most `limit` bytes.
-    pub(crate) fn new(source: &str, limit: usize) -> Result<Pattern, Refused> {
+    /// Compiles a pattern. Its program may take at most `limit` bytes.
+    pub(crate) fn new(source: &str, limit: usize) -> Result<Pattern, PatternError> {
         let program = thompson::Compiler::new()
             .syntax(syntax::Config::new().nest_limit(NESTING))
             .configure(thompson::Config::new().nfa_size_limit(Some(limit)).which_captures(WhichCaptures::None))
@@ -74,11 +75,11 @@ impl Pattern {
             .minimum_cache_clear_count(Some(CLEARS))
             .minimum_bytes_per_state(Some(BYTES_PER_STATE));
         let automaton = DFA::builder().configure(config).build_from_nfa(program.clone());
-        let automaton = automaton.map_err(|error| Refused::Unreadable(error.to_string()))?;
+        let automaton = automaton.map_err(|error| PatternError::Unreadable(error.to_string()))?;
         Ok(Pattern(Arc::new(Inner { source: source.to_owned(), program, automaton, cache: Mutex::default() })))
     }
 
-    /// The bytes of its program.
+    /// The size of the pattern's program, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.0.program.memory_usage()
     }
@@ -108,17 +109,17 @@ impl Pattern {
     }
 }
 
-fn refused(error: &thompson::BuildError) -> Refused {
+fn refused(error: &thompson::BuildError) -> PatternError {
     if error.size_limit().is_some() {
-        return Refused::TooLarge;
+        return PatternError::TooLarge;
     }
-    // The reader's own words draw on several lines; the last says what is wrong.
+    // The library's message has several lines, with a drawing. Only the last line says what is wrong.
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
     let text = cause.to_string();
-    Refused::Unreadable(text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned())
+    PatternError::Unreadable(text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned())
 }
 
 impl fmt::Debug for Pattern {
@@ -189,8 +190,8 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern_is_refused_with_a_reason() {
-        assert_eq!(Pattern::new(r"(\w{100}){100}", 64 << 10).err(), Some(Refused::TooLarge));
-        assert_eq!(Pattern::new("(", 1 << 10).err(), Some(Refused::Unreadable("unclosed group".to_owned())));
+        assert_eq!(Pattern::new(r"(\w{100}){100}", 64 << 10).err(), Some(PatternError::TooLarge));
+        assert_eq!(Pattern::new("(", 1 << 10).err(), Some(PatternError::Unreadable("unclosed group".to_owned())));
     }
 
     proptest! {

@@ -1,20 +1,20 @@
-//! Where texts in quotes begin and end, without reading the rest.
+//! Finds where quoted texts begin and end, without parsing the expression around them.
 //!
 //! Invariants
-//! - One pass: whoever meets a text that is never closed has nothing left to read.
+//! - A scan takes one pass. A quoted text that is never closed extends to the end, so nothing is left to scan after it.
 //!
-//! Not here: what the quotes hold (the parser).
+//! Not here: the content of quoted texts, such as escapes (the parser reads it).
 
-/// A text in quotes.
+/// A quoted text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quoted {
-    /// So many bytes, its prefix included.
+    /// The text is closed, and has this many bytes, including its prefix and its quotes.
     Closed(usize),
-    /// It never ends; this would end it.
+    /// The text is never closed. This quote would close it.
     Open(char),
 }
 
-/// The text in quotes that starts here, if one does. `before` is the character in front of it.
+/// The quoted text at the start of `rest`, if there is one. `before` is the character in front of `rest`.
 pub(crate) fn quoted(rest: &str, before: Option<char>) -> Option<Quoted> {
     let bytes = rest.as_bytes();
     let in_word = before.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');

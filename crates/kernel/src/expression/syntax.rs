@@ -1,14 +1,15 @@
-//! Reads the text of an expression with the pinned parser, and says in our words what it could not read.
+//! Parses the text of an expression with a library, the crate `cel`, and rewrites its error messages for authors.
 //!
 //! Invariants
-//! - The parser sees a bounded text and a bounded nesting: whatever it is given, it needs less than a megabyte of
-//!   stack.
-//! - Places become offsets only for an error: the parser keeps offsets nowhere else, and reading again is cheap.
-//! - Of the crate's two parsers this is the one written by hand: the generated one takes ten times as long or more,
-//!   which templates pay at every node, and thirty brackets overflow two megabytes of stack in a build without
-//!   optimisation.
+//! - The length and the nesting of the text are limited. So the parser needs less than a megabyte of stack for every
+//!   text.
+//! - Places become offsets only for an error. The parser reports offsets only with errors, so the text is parsed again,
+//!   which is cheap.
+//! - The crate has two parsers. This file uses the parser that is written by hand. The generated parser takes at least
+//!   ten times as long, for each template of each node. In a build without optimisation, thirty nested brackets
+//!   overflow a stack of two megabytes.
 //!
-//! Not here: what may stand in an expression (`expression::convert`).
+//! Not here: which expressions are valid beyond their syntax (`expression::convert`).
 
 use std::borrow::Cow;
 
@@ -23,10 +24,10 @@ use super::scan::{self, Quoted};
 pub const MAX_SOURCE_LEN: usize = 4_096;
 /// How deep brackets may nest.
 pub const MAX_NESTING: u16 = 32;
-/// The most choices, `a ? b : c`: the parser goes down a step for each.
+/// The most choices `a ? b : c` in one expression, because the parser recurses once for each.
 const MAX_CHOICES: usize = 100;
 
-/// The parser's tree.
+/// Parses an expression into the parser's tree.
 pub(super) fn parse(source: &str) -> Result<IdedExpr, ParseError> {
     if source.len() > MAX_SOURCE_LEN {
         return Err(ParseError::new(0, format!("is longer than {MAX_SOURCE_LEN} bytes")));
@@ -38,8 +39,8 @@ pub(super) fn parse(source: &str) -> Result<IdedExpr, ParseError> {
     parser().parse(&wide).map_err(|errors| reword(source, &errors))
 }
 
-/// Where in the source a place is. What follows the source is an error on purpose: only then does the parser hand out
-/// its offsets, and the numbers of places up to there are the same.
+/// The offset of a place in the source. The parser returns offsets only with an error, so an invalid bracket is added
+/// after the source. The numbers of the places before it stay the same.
 pub(super) fn locate(source: &str, place: u64) -> usize {
     let spoiled = format!("{}\n]", widen(source).0);
     let errors = parser().parse(&spoiled).err().map_or_else(Vec::new, |errors| errors.errors);
@@ -52,8 +53,8 @@ fn parser() -> PrattParser {
     parser.enable_variadic_operator_asts(true)
 }
 
-/// JSON has whole numbers that the parser takes only with a mark; each is rewritten in its own length. Counts choices
-/// on the way.
+/// Rewrites whole numbers beyond `i64`, which JSON allows and the parser accepts only as unsigned literals. The text
+/// keeps its length, so offsets stay the same. Also returns how many choices the text has.
 fn widen(source: &str) -> (Cow<'_, str>, usize) {
     let mut wide = Cow::Borrowed(source);
     let mut choices = 0;
@@ -80,13 +81,13 @@ fn widen(source: &str) -> (Cow<'_, str>, usize) {
     (wide, choices)
 }
 
-/// Are digits a whole number, and not a part of a name, a fraction or a number with a mark?
+/// Are these digits a whole number, and not a part of a name, of a fraction or of an unsigned literal?
 fn stands_alone(before: Option<char>, after: &str) -> bool {
     !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '.')
         && !after.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.')
 }
 
-/// Does a minus that belongs to the number stand before it? One behind a value subtracts.
+/// Is there a minus before a number that makes the number negative? A minus after a value is a subtraction.
 fn is_negated(before: &str) -> bool {
     before.trim_end().strip_suffix('-').is_some_and(|before| {
         let value = before.trim_end();
@@ -94,7 +95,7 @@ fn is_negated(before: &str) -> bool {
     })
 }
 
-/// The first thing that is wrong, with its cure where there is a usual one.
+/// The first error, in words for authors, with a hint if there is a usual correction.
 fn reword(source: &str, errors: &ParseErrors) -> ParseError {
     let Some(error) = errors.errors.iter().find(|error| error.pos.0 > 0) else {
         let message = format!("brackets nest deeper than {MAX_NESTING}");
@@ -104,18 +105,18 @@ fn reword(source: &str, errors: &ParseErrors) -> ParseError {
     let found = found(source, offset);
     let message = match error.msg.as_str() {
         "expected identifier after '.'" if KEYWORDS.contains(&found) => {
-            format!("{found} is a word of the language: write [\"{found}\"] for a field")
+            format!("{found} is a reserved word: write [\"{found}\"] for a field")
         }
         "expected identifier after '.'" => format!("expected a field name, found {found}"),
-        "argument must be a simple name" => "a loop first names its item, such as x".to_owned(),
-        "invalid argument to has() macro" => "has is written has(inputs.field)".to_owned(),
-        _ if source.contains("?.") && found == "the end" => "?. is not needed: what is missing is null".to_owned(),
-        "invalid int literal" | "invalid uint literal" => {
-            "the number is too large to be exact: 64 bits do not hold it".to_owned()
+        "argument must be a simple name" => {
+            "the first argument of a loop must be a name for the item, such as x".to_owned()
         }
+        "invalid argument to has() macro" => "has is written has(inputs.field)".to_owned(),
+        _ if source.contains("?.") && found == "the end" => "?. is not needed: a missing field is null".to_owned(),
+        "invalid int literal" | "invalid uint literal" => "the number does not fit into 64 bits".to_owned(),
         "invalid double literal" => "the number is too large".to_owned(),
         message if message.starts_with("reserved identifier") || found == "in" && offset == 0 => {
-            format!("{found} is a word of the language: write [\"{found}\"] for a field")
+            format!("{found} is a reserved word: write [\"{found}\"] for a field")
         }
         message if message.ends_with("expecting expression") || message == "unexpected token" => {
             format!("expected a value or a path such as inputs.order_id or nodes.fetch.output, found {found}")
@@ -155,7 +156,7 @@ fn offset(source: &str, (line, column): (isize, isize)) -> usize {
     at
 }
 
-/// The word or sign that stands there.
+/// The word or character at an offset.
 fn found(source: &str, offset: usize) -> &str {
     let rest = &source[offset..];
     let word = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();

@@ -1,16 +1,17 @@
-//! Expressions inside a JSON value: `${{ … }}` in any text, read once, resolved per execution.
+//! Templates: JSON values with expressions, `${{ … }}`, in any of their texts. A template is parsed once, and resolved
+//! for each execution.
 //!
-//! `{{ … }}` is read as well. `$${{` stands for a plain `${{`; a plain `{{` is written `${{ '{{' }}`.
+//! `{{ … }}` is an expression as well. `$${{` stands for the text `${{`, and `${{ '{{' }}` for the text `{{`.
 //!
 //! Invariants
-//! - A text that is exactly one expression keeps the type of its value; among other text a value
-//!   becomes text: null is nothing, lists and objects are compact JSON.
-//! - A result is never looked at again, so data cannot bring an expression in.
-//! - Bytes are charged before they are copied; a result can be stored: no NUL, not too deep.
-//! - Keys of objects are plain text.
+//! - A text that is exactly one expression becomes the value of the expression, with its type. In a longer text, the
+//!   value becomes text: null becomes the empty text, and a list or object becomes compact JSON.
+//! - A result is never parsed again, so data cannot inject an expression.
+//! - Bytes are charged before they are copied. Every result can be stored: it has no NUL character and is not too deep.
+//! - Keys of objects are never templates.
 //!
-//! Not here: putting values in (`template::resolve`), what an expression means (`expression`), which
-//! fields hold templates (`kind`).
+//! Not here: inserting values (`template::resolve`), evaluating expressions (`expression`), which fields may contain
+//! templates (`kind`).
 
 mod resolve;
 
@@ -27,9 +28,9 @@ use crate::expression::{EvalError, Expression, ParseError, Path, Scope};
 use crate::run::failure::{Class, Failure};
 use resolve::Resolver;
 
-/// The most bytes that one template may resolve to, unless its caller says otherwise.
+/// The most bytes that one template may resolve to, unless its caller sets another limit.
 pub const MAX_RESOLVED_BYTES: usize = 1 << 20;
-/// How deep a resolved value may nest: what is stored is read back by a parser that stops at 128.
+/// How deep a resolved value may nest. Stored values are read by a parser that stops at a depth of 128.
 pub const MAX_RESOLVED_DEPTH: usize = 100;
 
 /// A JSON value with its expressions parsed.
@@ -40,7 +41,7 @@ pub struct Template {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Shape {
-    /// No expression anywhere inside.
+    /// A value without any expression.
     Plain(Value),
     Whole(Expression),
     Mixed(Vec<Part>),
@@ -54,18 +55,18 @@ enum Part {
     Expression(Expression),
 }
 
-/// What is in the expressions of a value, each with a JSON pointer to its text.
+/// The contents of the expressions in a value, each with a JSON pointer to its text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
-    /// Every path that is looked at.
+    /// Every path that is used.
     pub paths: Vec<(String, Path)>,
-    /// Every expression that cannot be read.
+    /// Every expression that cannot be parsed.
     pub errors: Vec<(String, ParseError)>,
-    /// Does any of them ask how nodes ended, with `success()` or `failure()`?
+    /// Does any expression use the status of nodes, with `success()` or `failure()`?
     pub statuses: bool,
 }
 
-/// Why a template has no value, and where in it.
+/// Why a template cannot be resolved, and the place in the template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{pointer}{}{cause}", if pointer.is_empty() { "" } else { ": " })]
 pub struct ResolveError {
@@ -74,7 +75,7 @@ pub struct ResolveError {
     pub cause: Cause,
 }
 
-/// What was wrong there.
+/// The reason of a `ResolveError`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     #[error("{0}")]
@@ -85,27 +86,36 @@ pub enum Cause {
     TooDeep,
     #[error("the result holds a NUL character, which cannot be stored")]
     Nul,
-    #[error("expressions with secrets yield too many texts: keep data out of them")]
+    #[error("expressions with secrets produce too many texts: do not combine secrets with other data in them")]
     Revealed,
 }
 
 impl From<ResolveError> for Failure {
     fn from(error: ResolveError) -> Failure {
-        let blame = if let Cause::Eval(eval) = &error.cause { eval.blame(Some(&error.pointer)) } else { None };
+        let blame =
+            if let Cause::Eval(eval) = &error.cause { eval.failed_expression(Some(&error.pointer)) } else { None };
         Failure { expression: blame, ..Failure::new(Class::ValidationError, error.to_string()) }
     }
 }
 
+impl Survey {
+    /// Adds what another value uses, with pointers from `below`.
+    pub(crate) fn add(&mut self, below: &str, other: Survey) {
+        self.paths.extend(other.paths.into_iter().map(|(at, path)| (format!("{below}{at}"), path)));
+        self.errors.extend(other.errors.into_iter().map(|(at, error)| (format!("{below}{at}"), error)));
+        self.statuses |= other.statuses;
+    }
+}
+
 impl Template {
-    /// Reads every expression of a value; all that cannot be read is in the answer, each with a
-    /// JSON pointer to its text.
+    /// Parses every expression of a value. An error has all parse errors, each with a JSON pointer to its text.
     pub fn parse(value: &Value) -> Result<Template, Vec<(String, ParseError)>> {
         let mut errors = Vec::new();
         let root = shape(value, &mut String::new(), &mut errors);
         if errors.is_empty() { Ok(Template { root }) } else { Err(errors) }
     }
 
-    /// Every path that is looked at, each with a JSON pointer to its text.
+    /// Every path that is used, each with a JSON pointer to its text.
     pub fn references(&self) -> Vec<(String, &Path)> {
         let mut found = Vec::new();
         self.root.each_expression(&mut String::new(), &mut |pointer, expression| {
@@ -114,17 +124,17 @@ impl Template {
         found
     }
 
-    /// The one expression that the whole value is, if it is.
+    /// The expression, if the whole value is exactly one expression.
     pub fn expression(&self) -> Option<&Expression> {
         if let Shape::Whole(expression) = &self.root { Some(expression) } else { None }
     }
 
-    /// The value with every expression replaced by what it yields.
+    /// The value with every expression replaced by the value of the expression.
     pub fn resolve(&self, scope: &Scope) -> Result<Value, ResolveError> {
         self.resolve_within(scope, MAX_RESOLVED_BYTES)
     }
 
-    /// [`Template::resolve`] with a budget of the caller's.
+    /// The same as [`Template::resolve`], with the caller's limit in bytes.
     pub fn resolve_within(&self, scope: &Scope, limit: usize) -> Result<Value, ResolveError> {
         Resolver::new(scope, scope.secrets.as_deref(), limit).shape(&self.root, 0)
     }
@@ -138,7 +148,8 @@ impl Template {
         names
     }
 
-    /// The value in clear, and every text that a secret went into: what must be masked wherever it turns up.
+    /// The value with its secrets in clear text, and every text that contains a secret. The caller must mask these
+    /// texts wherever they appear.
     pub fn resolve_revealing(
         &self,
         scope: &Scope,
@@ -150,20 +161,20 @@ impl Template {
     }
 }
 
-/// Looks through a value whose expressions may not all be readable.
+/// Collects the expressions of a value, also if some of them cannot be parsed.
 pub fn survey(value: &Value) -> Survey {
     let mut errors = Vec::new();
     let root = shape(value, &mut String::new(), &mut errors);
     let template = Template { root };
     let mut statuses = false;
     template.root.each_expression(&mut String::new(), &mut |_, expression| {
-        statuses |= expression.looks_at_statuses();
+        statuses |= expression.uses_statuses();
     });
     let paths = template.references().into_iter().map(|(pointer, path)| (pointer, path.clone()));
     Survey { paths: paths.collect(), errors, statuses }
 }
 
-/// Might this text hold an expression? If so its final value is only known at run time.
+/// May this text contain an expression? Then its value is known only at run time.
 pub fn is_templated(text: &str) -> bool {
     text.contains("{{")
 }
@@ -211,7 +222,7 @@ fn shape(value: &Value, pointer: &mut String, errors: &mut Vec<(String, ParseErr
     }
 }
 
-/// What holds no expression is kept as one value, to be copied at once.
+/// Parses a value. A part without expressions is stored as one plain value.
 fn gather(
     shapes: Vec<Shape>,
     plain: impl FnOnce(Vec<Value>) -> Value,
@@ -236,7 +247,7 @@ fn text_shape(text: &str) -> Result<Shape, Vec<ParseError>> {
     Ok(if parts.is_empty() { Shape::Plain(Value::String(String::new())) } else { Shape::Mixed(parts) })
 }
 
-/// Cuts a text into plain text and expressions; or tells all that cannot be read of it.
+/// Splits a text into plain text and expressions, or returns all parse errors.
 fn split(text: &str) -> Result<Vec<Part>, Vec<ParseError>> {
     let (mut parts, mut errors) = (Vec::new(), Vec::new());
     let mut plain = String::new();
@@ -275,7 +286,8 @@ fn split(text: &str) -> Result<Vec<Part>, Vec<ParseError>> {
     if errors.is_empty() { Ok(parts) } else { Err(errors) }
 }
 
-/// Where the expression ends that starts here: braces inside quotes are text, and objects have braces of their own.
+/// The end of the expression that starts at `start`. Braces inside quotes are text, and the braces of an object are
+/// part of the expression.
 fn close(text: &str, start: usize) -> Result<usize, ParseError> {
     let mut open = 0_usize;
     let mut at = start;
@@ -299,7 +311,7 @@ fn close(text: &str, start: usize) -> Result<usize, ParseError> {
 }
 
 impl Shape {
-    /// Shows every expression, with a JSON pointer to its text.
+    /// Calls `see` for every expression, with a JSON pointer to its text.
     fn each_expression<'t>(&'t self, pointer: &mut String, see: &mut dyn FnMut(&str, &'t Expression)) {
         let length = pointer.len();
         let mut inner = |segment: &str, shape: &'t Shape| {
@@ -439,7 +451,7 @@ mod tests {
                 json!("${{ secrets.a }}"),
             ],
             expect![[r#"
-                {"a":[0,"${{ inputs.name.first }}"]}  =>  failed: /a/1: inputs.name.first: cannot take field first of text
+                {"a":[0,"${{ inputs.name.first }}"]}  =>  failed: /a/1: inputs.name.first: cannot read field first of text
                 {"a":"${{ inputs.nul }}"}  =>  failed: /a: the result holds a NUL character, which cannot be stored
                 {"a":"x${{ inputs.nul }}"}  =>  failed: /a: the result holds a NUL character, which cannot be stored
                 ["${{ inputs.big }}","${{ inputs.big }}"]  =>  failed: /1: the result is larger than 1000 bytes
@@ -524,7 +536,7 @@ mod tests {
             |source: &str| Template::parse(&json!(source)).expect("a template").resolve_revealing(&scope, &secrets);
         assert!(reveal("${{ [secrets.KEY, inputs.ids[1]] }}").is_ok());
         let refused = reveal("${{ {'key': secrets.KEY, 'ids': inputs.ids} }}").expect_err("too much to mask");
-        assert!(refused.to_string().contains("keep data out of them"), "{refused}");
+        assert!(refused.to_string().contains("do not combine secrets with other data"), "{refused}");
     }
 
     proptest! {

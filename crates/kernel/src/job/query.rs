@@ -1,49 +1,49 @@
-//! A question about the published table: which rows and columns, in which order.
+//! A query of the table of jobs, `workflow_queue_projection`: which rows and columns, in which order.
 //!
 //! Invariants
-//! - Columns are the table's own (`super::table`), so that a name never comes out of a request.
-//! - Null matches nothing but `IsNull`, under `not` neither.
+//! - Columns come from `super::table`, so no column name in an SQL statement comes from a request.
+//! - A null value matches only `IsNull`. It matches no other predicate, with or without `not`.
 //!
-//! Not here: how a client writes a question (`supabase`), the statement that answers it (`store::job`).
+//! Not here: how a client writes a query (`supabase`), the statement that runs it (`store::job`).
 
 use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::table::{Column, Typed};
+use super::table::{Column, ColumnValue};
 
-/// The most rows of one answer, and of one update.
+/// The most rows that one query returns and one update changes.
 pub const MOST_ROWS: u32 = 1_000;
 
-/// What is asked of the table.
+/// A query of the table of jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
     pub columns: Vec<Column>,
-    /// All of them must hold. Values stay texts, for the database to read.
+    /// The conditions; a row must match all of them. Values stay text, and the database parses them.
     pub terms: Vec<Term<String>>,
-    pub order: Vec<By>,
+    pub order: Vec<OrderBy>,
     pub limit: u32,
     pub offset: u32,
 }
 
-/// One step of an order.
+/// One column of a sort order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct By {
+pub struct OrderBy {
     pub column: Column,
     pub descending: bool,
     pub nulls_first: bool,
 }
 
-/// What is asked of one column, of values as they were written or of the column's type.
+/// A condition on one column. `V` is text as the client wrote it (`String`), or a value of the column's type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term<V> {
     pub column: Column,
     pub not: bool,
-    pub test: Test<V>,
+    pub test: Predicate<V>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Test<V> {
+pub enum Predicate<V> {
     Compare(Comparison, V),
     In(Vec<V>),
     IsNull,
@@ -59,22 +59,22 @@ pub enum Comparison {
     Gte,
 }
 
-/// What becomes of a change once it is known how many rows it changed.
+/// Whether an update is committed. This is decided when the number of changed rows is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Keep,
-    Undo,
+pub enum WriteDecision {
+    Commit,
+    RollBack,
 }
 
-impl Term<Typed> {
-    /// Does a row's image fit?
+impl Term<ColumnValue> {
+    /// Does a row, as JSON, match this condition?
     pub fn fits(&self, row: &Value) -> bool {
         let value = row.get(self.column.name).and_then(|value| self.column.of.value(value));
         let holds = match (&self.test, value) {
-            (Test::IsNull, value) => value.is_none(),
+            (Predicate::IsNull, value) => value.is_none(),
             (_, None) => return false,
-            (Test::In(values), Some(value)) => values.contains(&value),
-            (Test::Compare(comparison, with), Some(value)) => comparison.holds(value.order(with)),
+            (Predicate::In(values), Some(value)) => values.contains(&value),
+            (Predicate::Compare(comparison, with), Some(value)) => comparison.holds(value.order(with)),
         };
         holds != self.not
     }

@@ -1,8 +1,8 @@
-//! The columns of the one published table, and values of their types.
+//! The columns of the table of jobs, the only table that clients can query, and values of the columns' types.
 //!
 //! Invariants
 //! - The table's columns are a contract with its users; a test compares this list with the database.
-//! - A value is compared in its column's type; null is no value.
+//! - Values are compared as values of their column's type. Null is not a value, so it is never compared.
 
 use std::cmp::Ordering;
 
@@ -10,50 +10,54 @@ use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::names::names;
+
 pub const SCHEMA: &str = "public";
 pub const TABLE: &str = "workflow_queue_projection";
 
-/// A column's type, by the name that the database has for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
-    Uuid,
-    Text,
-    Jsonb,
-    Timestamptz,
-    Int4,
+names! {
+    /// The type of a column, named as in PostgreSQL.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ColumnType {
+        Uuid = "uuid",
+        Text = "text",
+        Jsonb = "jsonb",
+        Timestamptz = "timestamptz",
+        Int4 = "int4",
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     pub name: &'static str,
-    pub of: Type,
+    pub of: ColumnType,
 }
 
-const fn column(name: &'static str, of: Type) -> Column {
+const fn column(name: &'static str, of: ColumnType) -> Column {
     Column { name, of }
 }
 
 /// Every column, in the table's order.
 pub const COLUMNS: [Column; 19] = [
-    column("id", Type::Uuid),
-    column("event_id", Type::Uuid),
-    column("event_type", Type::Text),
-    column("event_data", Type::Jsonb),
-    column("stream_id", Type::Uuid),
-    column("stream_type", Type::Text),
-    column("status", Type::Text),
-    column("worker_id", Type::Text),
-    column("claimed_at", Type::Timestamptz),
-    column("workflow_id", Type::Text),
-    column("workflow_run_id", Type::Text),
-    column("completed_at", Type::Timestamptz),
-    column("failed_at", Type::Timestamptz),
-    column("error_message", Type::Text),
-    column("error_stack", Type::Text),
-    column("retry_count", Type::Int4),
-    column("result", Type::Jsonb),
-    column("created_at", Type::Timestamptz),
-    column("updated_at", Type::Timestamptz),
+    column("id", ColumnType::Uuid),
+    column("event_id", ColumnType::Uuid),
+    column("event_type", ColumnType::Text),
+    column("event_data", ColumnType::Jsonb),
+    column("stream_id", ColumnType::Uuid),
+    column("stream_type", ColumnType::Text),
+    column("status", ColumnType::Text),
+    column("worker_id", ColumnType::Text),
+    column("claimed_at", ColumnType::Timestamptz),
+    column("workflow_id", ColumnType::Text),
+    column("workflow_run_id", ColumnType::Text),
+    column("completed_at", ColumnType::Timestamptz),
+    column("failed_at", ColumnType::Timestamptz),
+    column("error_message", ColumnType::Text),
+    column("error_stack", ColumnType::Text),
+    column("retry_count", ColumnType::Int4),
+    column("result", ColumnType::Jsonb),
+    column("created_at", ColumnType::Timestamptz),
+    column("updated_at", ColumnType::Timestamptz),
 ];
 
 /// The column of this name.
@@ -63,7 +67,7 @@ pub fn find(name: &str) -> Option<Column> {
 
 /// A value of a column.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Typed {
+pub enum ColumnValue {
     Uuid(Uuid),
     Text(String),
     Json(Value),
@@ -71,60 +75,49 @@ pub enum Typed {
     Number(i64),
 }
 
-impl Type {
-    /// As the catalogue calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Type::Uuid => "uuid",
-            Type::Text => "text",
-            Type::Jsonb => "jsonb",
-            Type::Timestamptz => "timestamptz",
-            Type::Int4 => "int4",
-        }
-    }
-
-    /// Has it an order that filters may ask for?
+impl ColumnType {
+    /// Can filters compare values of this type with "less than" and "greater than"?
     pub fn is_ordered(self) -> bool {
-        self != Type::Jsonb
+        self != ColumnType::Jsonb
     }
 
-    /// A value written in a filter.
-    pub fn read(self, text: &str) -> Option<Typed> {
+    /// Parses a value that a filter contains. Returns `None` if the text is not a value of this type.
+    pub fn read(self, text: &str) -> Option<ColumnValue> {
         match self {
-            Type::Uuid => text.parse().ok().map(Typed::Uuid),
-            Type::Text => Some(Typed::Text(text.to_owned())),
-            Type::Jsonb => serde_json::from_str(text).ok().map(Typed::Json),
-            Type::Timestamptz => time(text).map(Typed::Time),
-            Type::Int4 => text.parse::<i32>().ok().map(|number| Typed::Number(number.into())),
+            ColumnType::Uuid => text.parse().ok().map(ColumnValue::Uuid),
+            ColumnType::Text => Some(ColumnValue::Text(text.to_owned())),
+            ColumnType::Jsonb => serde_json::from_str(text).ok().map(ColumnValue::Json),
+            ColumnType::Timestamptz => time(text).map(ColumnValue::Time),
+            ColumnType::Int4 => text.parse::<i32>().ok().map(|number| ColumnValue::Number(number.into())),
         }
     }
 
-    /// A value of a row's image; none for null.
-    pub fn value(self, value: &Value) -> Option<Typed> {
+    /// Converts a JSON value of a row. Returns `None` for null.
+    pub fn value(self, value: &Value) -> Option<ColumnValue> {
         match (self, value) {
             (_, Value::Null) => None,
-            (Type::Jsonb, value) => Some(Typed::Json(value.clone())),
-            (Type::Int4, value) => value.as_i64().map(Typed::Number),
+            (ColumnType::Jsonb, value) => Some(ColumnValue::Json(value.clone())),
+            (ColumnType::Int4, value) => value.as_i64().map(ColumnValue::Number),
             (_, value) => self.read(value.as_str()?),
         }
     }
 }
 
-/// As people and programs write a time: with a `T` or a blank, and in UTC where no offset is given.
+/// Parses a time. Date and time are separated by `T` or a space. A time without an offset is in UTC.
 fn time(text: &str) -> Option<Timestamp> {
     let text = text.trim().replacen(' ', "T", 1);
     text.parse().ok().or_else(|| format!("{text}Z").parse().ok())
 }
 
-impl Typed {
-    /// The order of two values of one column; none for what has none.
-    pub fn order(&self, other: &Typed) -> Option<Ordering> {
+impl ColumnValue {
+    /// Compares two values of one column. Returns `None` if they have no order: two JSON values that differ.
+    pub fn order(&self, other: &ColumnValue) -> Option<Ordering> {
         match (self, other) {
-            (Typed::Uuid(a), Typed::Uuid(b)) => Some(a.cmp(b)),
-            (Typed::Text(a), Typed::Text(b)) => Some(a.cmp(b)),
-            (Typed::Time(a), Typed::Time(b)) => Some(a.cmp(b)),
-            (Typed::Number(a), Typed::Number(b)) => Some(a.cmp(b)),
-            (Typed::Json(a), Typed::Json(b)) => (a == b).then_some(Ordering::Equal),
+            (ColumnValue::Uuid(a), ColumnValue::Uuid(b)) => Some(a.cmp(b)),
+            (ColumnValue::Text(a), ColumnValue::Text(b)) => Some(a.cmp(b)),
+            (ColumnValue::Time(a), ColumnValue::Time(b)) => Some(a.cmp(b)),
+            (ColumnValue::Number(a), ColumnValue::Number(b)) => Some(a.cmp(b)),
+            (ColumnValue::Json(a), ColumnValue::Json(b)) => (a == b).then_some(Ordering::Equal),
             _ => None,
         }
     }

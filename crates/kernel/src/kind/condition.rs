@@ -1,52 +1,44 @@
 //! CONDITION: takes the branch `true` or `false`.
 //!
 //! Invariants
-//! - `if` is a bare expression; wrapped in `${{ }}` it means the same. It is never resolved as a
-//!   template, so its result stays a value and cannot become an expression.
+//! - `if` is an expression, with or without `${{ }}` around it. It is never resolved as a template, so data can never
+//!   become part of the expression.
 //!
-//! Not here: what is true (`expression::truthy`).
+//! Not here: which values count as true (`expression::truthy`).
 
 use serde_json::{Value, json};
 
 use super::registry::Spec;
-use super::schema::object;
+use super::schema::{condition, object};
 use crate::definition::Manner;
-use crate::definition::fields::{Fields, Problem, unreadable};
+use crate::definition::fields::{Fields, unreadable};
 use crate::expression::template::{Survey, Template};
 use crate::expression::{Expression, ParseError, Scope};
 use crate::ids::Label;
 use crate::run::failure::Failure;
 
-/// What to decide by.
+/// The condition to decide by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub expression: Expression,
 }
 
-const FIELDS: &[&str] = &["if"];
+pub(super) const FIELDS: &[&str] = &["if"];
 
-/// What the kind says of itself.
+/// The description of this kind.
 pub(super) const SPEC: Spec = Spec {
     labels: |_| vec!["true".to_owned(), "false".to_owned()],
     references: |with| references("/if", with.get("if")),
-    // Its `if` is an expression already.
+    // `if` is an expression, so there is no template to resolve.
     resolve: |with, _| Ok(with.clone()),
     is_action: false,
-    ..Spec::new("CONDITION", Manner::Computes, "Takes the branch true or false.", schema, check)
+    ..Spec::new("CONDITION", Manner::Computes, "Takes the branch true or false.")
 };
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
-    let condition = json!({ "type": ["string", "boolean"] });
-    object(&["if"], &[("if", json!({ "description": "An expression that is true or false.", "anyOf": [condition] }))])
-}
-
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
-}
-
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
+    let decides = json!({ "description": "An expression that is true or false.", "anyOf": [condition()] });
+    object(&["if"], &[("if", decides)])
 }
 
 /// The branch to take.
@@ -55,22 +47,22 @@ pub fn decide(expression: &Expression, scope: &Scope) -> Result<Label, Failure> 
     Ok(Label::new(branch).expect("both branches are good names"))
 }
 
-/// What a condition looks at, with where it stands; nothing if it cannot be read.
+/// The paths that a condition uses, each with its pointer; empty if the condition cannot be parsed.
 pub(super) fn references(at: &str, condition: Option<&Value>) -> Survey {
     let Some(expression) = condition.and_then(|value| parse(value).ok()) else { return Survey::default() };
     let paths = expression.references().into_iter().map(|path| (at.to_owned(), path.clone()));
-    Survey { paths: paths.collect(), statuses: expression.looks_at_statuses(), ..Survey::default() }
+    Survey { paths: paths.collect(), statuses: expression.uses_statuses(), ..Survey::default() }
 }
 
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     fields.require("if");
-    match parse(fields.get("if")?) {
-        Ok(expression) => Some(Config { expression }),
-        Err(error) => {
-            fields.problems.push(unreadable(fields.pointer("if"), &error));
-            None
-        }
-    }
+    field(fields, "if").map(|expression| Config { expression })
+}
+
+/// Reads a field that holds an expression. None if it is absent or cannot be read.
+pub(crate) fn field(fields: &mut Fields<'_, '_>, name: &str) -> Option<Expression> {
+    let parsed = parse(fields.get(name)?);
+    parsed.map_err(|error| fields.problems.push(unreadable(fields.pointer(name), &error))).ok()
 }
 
 /// Reads a condition: an expression, bare or wrapped in `${{ }}`.
@@ -83,7 +75,7 @@ pub(crate) fn parse(value: &Value) -> Result<Expression, ParseError> {
             template
                 .expression()
                 .cloned()
-                .ok_or_else(|| refuse("must be one expression: put ${{ }} around all of it or leave it out"))
+                .ok_or_else(|| refuse("must be one expression: put ${{ }} around all of it, or omit it"))
         }
         Value::String(text) => Expression::parse(text),
         // YAML reads a bare `true` as a boolean.

@@ -1,8 +1,8 @@
-//! DELAY: waits for a time, or until one.
+//! DELAY: waits for a duration, or until a time.
 //!
 //! Invariants
-//! - Exactly one of `for` and `until`; never longer than [`LONGEST`].
-//! - A time that has passed is due at once.
+//! - Exactly one of `for` and `until` is set, and the wait is never longer than [`LONGEST`].
+//! - An `until` in the past is due immediately.
 //!
 //! Not here: waiting (the engine parks the run).
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::registry::Spec;
 use super::schema::{duration, late, object};
 use crate::definition::Manner;
-use crate::definition::fields::{Fields, Problem};
+use crate::definition::fields::Fields;
 use crate::run::failure::{Class, Failure};
 
 /// The longest wait: as long as an execution may live.
@@ -28,52 +28,42 @@ pub enum Config {
 }
 
 impl Config {
-    /// When the wait that starts now is over.
-    pub fn due_at(self, now: Timestamp) -> Result<Timestamp, Failure> {
+    /// How long a wait that starts now lasts.
+    pub fn wait(self, now: Timestamp) -> Result<Duration, Failure> {
         let refuse = || Failure::new(Class::ValidationError, "/until: is more than 30d away");
         let last = now.checked_add(LONGEST).map_err(|_| refuse())?;
         let due = match self {
             Config::For(wait) => now.checked_add(wait).map_err(|_| refuse())?,
             Config::Until(at) => at.max(now),
         };
-        if due > last { Err(refuse()) } else { Ok(due) }
+        if due > last { Err(refuse()) } else { Ok(Duration::try_from(due.duration_since(now)).unwrap_or_default()) }
     }
 }
 
-const FIELDS: &[&str] = &["for", "until"];
+pub(super) const FIELDS: &[&str] = &["for", "until"];
 
-/// What the kind says of itself.
+/// The description of this kind.
 pub(super) const SPEC: Spec = Spec::new(
     "DELAY",
     Manner::Waits,
-    "Waits for a time, or until one; the run needs no process meanwhile.",
-    schema,
-    check,
+    "Waits for a duration, or until a time; the run needs no process during the wait.",
 );
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
     let time = json!({ "type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]" });
     let mut schema = object(
         &[],
         &[
-            ("for", late("How long, such as 5s, 1m30s or 2h; at most 30d.", duration())),
-            ("until", late("An RFC 3339 time such as 2030-01-31T09:00:00Z, at most 30d away.", time)),
+            late("for", "How long, such as 5s, 1m30s or 2h; at most 30d.", duration()),
+            late("until", "An RFC 3339 time such as 2030-01-31T09:00:00Z, at most 30d away.", time),
         ],
     );
     schema["oneOf"] = json!([{ "required": ["for"] }, { "required": ["until"] }]);
     schema
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
-}
-
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
-}
-
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     match (fields.get("for"), fields.get("until")) {
         (Some(_), None) => fields.duration("for", LONGEST).map(Config::For),
         (None, Some(_)) => {

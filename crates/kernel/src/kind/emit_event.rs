@@ -1,75 +1,59 @@
 //! EMIT_EVENT: appends one domain event.
 //!
 //! Invariants
-//! - The event's id follows from the node, so that however often the node is performed there is one event.
-//! - The queue's own stream and types cannot be written.
+//! - The event's id is derived from the node, so one event is appended even if the node is performed several times.
+//! - A node cannot write to the streams that Forebay uses for its own jobs.
 //!
-//! Not here: appending (`store::event`), what the event starts (its bindings).
+//! Not here: appending (`store::event`), what the event starts (`event::binding`).
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::registry::Spec;
-use super::schema::{any, late, object};
+use super::schema::{any, late, line, object};
 use crate::definition::Manner;
-use crate::definition::fields::{Fields, Problem};
+use crate::definition::fields::Fields;
 use crate::event::binding::MAX_TYPE_LEN;
 use crate::job::FACTS;
-use crate::run::failure::Failure;
 
-/// What to append.
+/// The event to append.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Config {
     #[serde(rename = "type")]
     pub event_type: String,
     pub data: Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
-    /// The execution's own if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// `None` stands for the execution's own stream.
     pub stream_id: Option<Uuid>,
     pub stream_type: String,
 }
 
-/// The stream of a node that does not say another.
+/// The stream type if the node sets no `stream_type`.
 const STREAM_TYPE: &str = "execution";
-const FIELDS: &[&str] = &["type", "data", "metadata", "stream_id", "stream_type"];
+pub(super) const FIELDS: &[&str] = &["type", "data", "metadata", "stream_id", "stream_type"];
 
-/// What the kind says of itself.
+/// The description of this kind.
 pub(super) const SPEC: Spec =
-    Spec::new("EMIT_EVENT", Manner::Calls, "Appends one domain event, once however often it is tried.", schema, check);
+    Spec::new("EMIT_EVENT", Manner::Calls, "Appends one domain event, exactly once however often it is attempted.");
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
-    let word = || json!({ "type": "string", "minLength": 1, "maxLength": MAX_TYPE_LEN });
+    let uuid = json!({ "type": "string", "format": "uuid" });
     object(
         &["type"],
         &[
-            ("type", late("The event's type, such as order.paid.", word())),
-            ("data", any("What the event says; an empty object if absent.")),
-            ("metadata", late("What is said of the event.", json!({ "type": "object" }))),
-            (
-                "stream_id",
-                late(
-                    "Of what it tells: a UUID; the execution's own if absent.",
-                    json!({ "type": "string", "format": "uuid" }),
-                ),
-            ),
-            ("stream_type", late("The sort of stream; execution if absent.", word())),
+            late("type", "The event's type, such as order.paid.", line(MAX_TYPE_LEN)),
+            any("data", "The data of the event; an empty object if absent."),
+            late("metadata", "The metadata of the event.", json!({ "type": "object" })),
+            late("stream_id", "The stream of the event, a UUID; the execution's id if absent.", uuid),
+            late("stream_type", "The type of the stream; execution if absent.", line(MAX_TYPE_LEN)),
         ],
     )
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
-}
-
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
-}
-
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     fields.require("type");
     let event_type = name(fields, "type");
     let stream_type = match fields.get("stream_type") {
@@ -77,7 +61,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
         Some(_) => name(fields, "stream_type"),
     };
     if stream_type.as_deref() == Some(FACTS) {
-        fields.wrong("stream_type", format!("{FACTS} is the queue's own: choose another"));
+        fields.wrong("stream_type", format!("{FACTS} is reserved for the queue: choose another"));
     }
     let stream_id = match fields.text("stream_id").map(Uuid::parse_str) {
         None => None,

@@ -1,7 +1,7 @@
-//! FAIL: ends its branch with a failure of the author's own words.
+//! FAIL: ends its branch with a failure and the author's message.
 //!
 //! Invariants
-//! - The failure is a CONTROL_FLOW_ERROR, so it is never tried again.
+//! - The failure has the class `CONTROL_FLOW_ERROR`, so it is never retried.
 //!
 //! Not here: what a failure does to the graph (`run`).
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::registry::Spec;
 use super::schema::{any, object};
 use crate::definition::Manner;
-use crate::definition::fields::{Fields, Problem};
+use crate::definition::fields::Fields;
 use crate::run::failure::{Class, Failure};
 
-/// What to say.
+/// The message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub message: String,
@@ -26,27 +26,17 @@ impl Config {
     }
 }
 
-const FIELDS: &[&str] = &["message"];
+pub(super) const FIELDS: &[&str] = &["message"];
 
-/// What the kind says of itself.
-pub(super) const SPEC: Spec = Spec {
-    is_action: false,
-    ..Spec::new("FAIL", Manner::Computes, "Fails its branch, and is never tried again.", schema, check)
-};
+/// The description of this kind.
+pub(super) const SPEC: Spec =
+    Spec { is_action: false, ..Spec::new("FAIL", Manner::Computes, "Fails its branch; it is never retried.") };
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
-    object(&["message"], &[("message", any("Why it fails; what is no text is written as JSON."))])
+    object(&["message"], &[any("message", "The message of the failure; a value that is not text is written as JSON.")])
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
-}
-
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
-}
-
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     Some(Config { message: super::message(fields, "message")? })
 }

@@ -8,16 +8,16 @@
 //!       with: { url: "https://shop.test/orders/${{ item.id }}" }
 //!
 //! Invariants
-//! - The list is resolved once and stored; what is done for an item is resolved for that item, with `item` and `index`.
-//! - What is done is stored with all that goes without saying, as a node's own fields are.
+//! - The list is resolved once and stored. The action is resolved for each item, with `item` and `index`.
+//! - The action is stored with its defaults filled in, like a node.
 //!
-//! Not here: which item is next (`each`), performing it (the engines).
+//! Not here: which item is next (`run::item_loop`), performing it (the engines).
 
 use serde_json::{Map, Value, json};
 
 use super::registry::Spec;
-use super::schema::{late, object};
-use crate::definition::fields::{Code, Fields, Problem};
+use super::schema::{count, late, object};
+use crate::definition::fields::{Code, Fields};
 use crate::definition::{Kind, Manner, Node};
 use crate::expression::Scope;
 use crate::expression::template::{self, Survey};
@@ -26,13 +26,13 @@ use crate::run::failure::{Class, Failure};
 /// The most items of one loop.
 pub const MAX_ITEMS: usize = 10_000;
 /// The most items in flight at once.
-pub const MAX_PARALLEL: u64 = 100;
-/// How many, if not said.
+pub const MAX_PARALLEL: u32 = 100;
+/// How many by default.
 const PARALLEL: u32 = 10;
-/// The most bytes of all outputs together.
+/// The largest size of all outputs together, in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 4 << 20;
 
-/// What to do for each of what.
+/// The list, and the action for each item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub items: Vec<Value>,
@@ -40,83 +40,71 @@ pub struct Config {
     pub on_item_error: OnItemError,
 }
 
-/// What an item that failed does to the loop.
+/// The consequence of a failed item for the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnItemError {
-    /// Nothing more is begun, and the node fails.
+    /// No further item begins, and the node fails.
     #[default]
     Fail,
-    /// Every item is performed; one that failed leaves null.
+    /// Every item is performed; the output of a failed one is null.
     Continue,
-    /// The same, and the errors are part of the output.
+    /// The same, and the output contains the errors.
     Collect,
 }
 
-const FIELDS: &[&str] = &["items", "parallel", "on_item_error", "do"];
+pub(super) const FIELDS: &[&str] = &["items", "parallel", "on_item_error", "do"];
 const ON_ITEM_ERROR: &[(&str, OnItemError)] =
     &[("fail", OnItemError::Fail), ("continue", OnItemError::Continue), ("collect", OnItemError::Collect)];
 
-/// What the kind says of itself.
+/// The description of this kind.
 pub(super) const SPEC: Spec = Spec {
     references,
     resolve,
     retry: |profiles| profiles.work.once(),
     is_tried_once: true,
     is_action: false,
-    ..Spec::new("FOR_EACH", Manner::Loops, "Performs one node for each item of a list.", schema, check)
+    ..Spec::new("FOR_EACH", Manner::Loops, "Performs one node for each item of a list.")
 };
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
     let kinds: Vec<&str> = Kind::ALL.iter().filter(|kind| kind.spec().is_action).map(|kind| kind.name()).collect();
     let does = json!({
-        "description": "What is done for each item: a node without key, needs, when and on_error, with item and index \
-            to look at.",
+        "description": "The node to perform for each item. It has no `key`, `needs`, `when` or `on_error`, and its \
+            templates can use `item` and `index`.",
         "type": "object", "required": ["kind"], "properties": { "kind": { "enum": kinds }, "with": {} },
     });
+    let modes: Vec<&str> = ON_ITEM_ERROR.iter().map(|(name, _)| *name).collect();
     object(
         &["items", "do"],
         &[
-            ("items", late("The list.", json!({ "type": "array", "maxItems": MAX_ITEMS }))),
-            (
-                "parallel",
-                late(
-                    "How many at once; 10 if absent.",
-                    json!({ "type": "integer", "minimum": 1, "maximum": MAX_PARALLEL }),
-                ),
-            ),
-            (
+            late("items", "The list.", json!({ "type": "array", "maxItems": MAX_ITEMS })),
+            late("parallel", "How many items at once; 10 if absent.", count(MAX_PARALLEL)),
+            late(
                 "on_item_error",
-                late(
-                    "What an item that failed does: fail, continue or collect.",
-                    json!({ "enum": ["fail", "continue", "collect"] }),
-                ),
+                "The consequence of a failed item: fail, continue or collect.",
+                json!({ "enum": modes }),
             ),
             ("do", does),
         ],
     )
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, |fields| {
-        fields.require("do");
-        read(fields)
-    })
+/// The action of a loop, or the failure of a loop whose action cannot be read.
+pub fn readable_action(node: &Node) -> Result<Node, Failure> {
+    let message = "the node to perform for each item cannot be read; correct the FOR_EACH node";
+    action(node).ok_or_else(|| Failure::new(Class::BadGraph, message))
 }
 
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
-}
-
-/// What is done for each item, as a node; it has the loop's own key. None if the loop is no loop.
+/// The action of a loop, as a node with the loop's key. None if the node is not a loop.
 pub fn action(node: &Node) -> Option<Node> {
     let mut fields = node.with.get("do")?.as_object()?.clone();
     fields.insert("key".to_owned(), json!(node.key));
     serde_json::from_value(Value::Object(fields)).ok()
 }
 
-/// The same, as a node that was read is stored.
+/// The action as it is stored, with its defaults.
 pub(crate) fn stored(action: &Node) -> Value {
     let mut fields = match serde_json::to_value(action) {
         Ok(Value::Object(fields)) => fields,
@@ -128,7 +116,7 @@ pub(crate) fn stored(action: &Node) -> Value {
     Value::Object(fields)
 }
 
-/// The kind of what is done, and its configuration; none if it cannot be told.
+/// The kind of the action, and its configuration; none if the kind is not known.
 pub(crate) fn inner(with: &Value) -> Option<(Kind, &Value)> {
     static NONE: Value = Value::Null;
     let does = with.get("do")?;
@@ -136,35 +124,32 @@ pub(crate) fn inner(with: &Value) -> Option<(Kind, &Value)> {
     Some((kind, does.get("with").unwrap_or(&NONE)))
 }
 
-/// What it looks at: its list, and what is done for each item.
+/// The paths that its list and its action use.
 pub(super) fn references(with: &Value) -> Survey {
     let mut survey = template::survey(&super::without(with, &["do"]));
-    let condition = super::condition::references("/do/if", with.pointer("/do/if"));
-    let mut add = |below: &str, inner: Survey| {
-        survey.paths.extend(inner.paths.into_iter().map(|(at, path)| (format!("{below}{at}"), path)));
-        survey.errors.extend(inner.errors.into_iter().map(|(at, error)| (format!("{below}{at}"), error)));
-        survey.statuses |= inner.statuses;
-    };
-    add("", condition);
+    survey.add("", super::condition::references("/do/if", with.pointer("/do/if")));
     if let Some((kind, with)) = inner(with) {
-        add("/do/with", super::references(kind, with));
+        survey.add("/do/with", super::references(kind, with));
     }
     survey
 }
 
-/// Its input: the list and how it is gone through.
+/// Its input: the list, `parallel` and `on_item_error`.
 pub(super) fn resolve(with: &Value, scope: &Scope) -> Result<Value, Failure> {
     super::resolve_all(&super::without(with, &["do"]), scope)
 }
 
-/// The outputs are larger than a loop's may be.
+/// The failure of a loop whose outputs are too large.
 pub fn too_large() -> Failure {
     let most = MAX_OUTPUT_BYTES >> 20;
-    let message = format!("the items' outputs are larger than {most} MiB together: let each produce less");
+    let message = format!("the outputs of all items are larger than {most} MiB together: return less from each item");
     Failure::new(Class::ValidationError, message)
 }
 
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+    if !fields.is_final() {
+        fields.require("do");
+    }
     fields.require("items");
     let items = match fields.value("items") {
         None => None,
@@ -182,7 +167,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     };
     let parallel = match fields.get("parallel") {
         None => Some(PARALLEL),
-        Some(_) => fields.integer("parallel", 1..=MAX_PARALLEL).and_then(|number| u32::try_from(number).ok()),
+        Some(_) => fields.count("parallel", MAX_PARALLEL),
     };
     let on_item_error = fields.choice("on_item_error", ON_ITEM_ERROR).unwrap_or_default();
     Some(Config { items: items?, parallel: parallel?, on_item_error })

@@ -1,61 +1,44 @@
 //! HTTP_REQUEST: one call over the network.
 //!
 //! Invariants
-//! - Nothing that is sent as a head can break a line: names are tokens, values hold no control
-//!   characters.
+//! - No header can contain a line break: names are tokens, and values hold no control characters.
 //! - At most one of `body`, `form` and `text`.
-//! - How much of an answer is kept is bounded before the call is made.
+//! - The size of the response is limited before the call is made.
 //!
 //! Not here: making the call, and which addresses may be called (the engine).
 
 use serde_json::{Map, Value, json};
-use zeroize::Zeroize;
 
 use super::registry::Spec;
-use super::schema::{any, late, named, object};
+use super::schema::{any, late, named, object, text};
 use crate::definition::Manner;
 use crate::definition::fields::{Code, Fields, Problem, child};
 use crate::expression::type_name;
-use crate::run::failure::Failure;
+use crate::names::names;
 
-/// How much of an answer is read unless the author says otherwise, and the most that may be asked for.
+/// The default and the highest limit for the size of a response.
 pub const DEFAULT_RESPONSE_BYTES: u64 = 1 << 20;
 pub const MAX_RESPONSE_BYTES: u64 = 10 << 20;
 /// The longest URL, and the most headers, query parameters and form fields, each.
 pub const MAX_URL_LEN: usize = 8_192;
 pub const MAX_PAIRS: usize = 200;
 
-/// The methods that may be used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
-    #[default]
-    Get,
-    Head,
-    Post,
-    Put,
-    Patch,
-    Delete,
-    Options,
-}
-
-impl Method {
-    const ALL: [(&'static str, Method); 7] = [
-        ("GET", Method::Get),
-        ("HEAD", Method::Head),
-        ("POST", Method::Post),
-        ("PUT", Method::Put),
-        ("PATCH", Method::Patch),
-        ("DELETE", Method::Delete),
-        ("OPTIONS", Method::Options),
-    ];
-
-    /// The name on the wire.
-    pub fn as_str(self) -> &'static str {
-        Self::ALL.iter().find(|(_, method)| *method == self).map_or("GET", |(name, _)| name)
+names! {
+    /// The methods that may be used.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Method {
+        #[default]
+        Get = "GET",
+        Head = "HEAD",
+        Post = "POST",
+        Put = "PUT",
+        Patch = "PATCH",
+        Delete = "DELETE",
+        Options = "OPTIONS",
     }
 }
 
-/// What is sent along.
+/// The body of the request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Body {
     #[default]
@@ -73,84 +56,61 @@ pub struct Config {
     pub headers: Vec<(String, String)>,
     pub query: Vec<(String, String)>,
     pub body: Body,
-    /// The statuses that are no failure; empty means all below 400.
+    /// The statuses that are not a failure; empty means all below 400.
     pub expect_status: Vec<u16>,
     pub max_response_bytes: u64,
 }
 
 impl Config {
-    /// Is an answer with this status what the author expects?
+    /// Does the author expect a response with this status?
     pub fn accepts(&self, status: u16) -> bool {
         if self.expect_status.is_empty() { status < 400 } else { self.expect_status.contains(&status) }
     }
 }
 
-const FIELDS: &[&str] =
+pub(super) const FIELDS: &[&str] =
     &["method", "url", "headers", "query", "body", "form", "text", "expect_status", "max_response_bytes"];
 
-/// What the kind says of itself.
+/// The description of this kind.
 pub(super) const SPEC: Spec = Spec {
     secret_fields: &["headers", "query", "body", "form", "text"],
     retry: |profiles| profiles.http,
-    ..Spec::new(
-        "HTTP_REQUEST",
-        Manner::Calls,
-        "Makes one HTTP call and keeps its status, headers and body.",
-        schema,
-        check,
-    )
+    may_be_at_most_once: true,
+    ..Spec::new("HTTP_REQUEST", Manner::Calls, "Makes one HTTP call and keeps its status, headers and body.")
 };
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
-    let methods: Vec<&str> = Method::ALL.iter().map(|(name, _)| *name).collect();
+    let methods = Method::ALL.map(Method::name);
     let status = json!({ "type": "integer", "minimum": 100, "maximum": 599 });
     let url = json!({ "type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#]", "maxLength": MAX_URL_LEN });
+    let url = json!({ "description": "The URL, with http:// or https://.",
+        "anyOf": [url, { "type": "string", "pattern": "\\{\\{" }] });
     let bytes = json!({ "type": "integer", "minimum": 1, "maximum": MAX_RESPONSE_BYTES });
     let statuses =
         json!({ "anyOf": [status, { "type": "array", "items": status, "minItems": 1, "maxItems": MAX_PAIRS }] });
     object(
         &["url"],
         &[
-            ("method", late("GET if not said.", json!({ "enum": methods }))),
-            (
-                "url",
-                json!({ "description": "Where to, with http:// or https://.",
-                    "anyOf": [url, { "type": "string", "pattern": "\\{\\{" }] }),
+            late("method", "GET if absent.", json!({ "enum": methods })),
+            ("url", url),
+            late(
+                "headers",
+                "Header names with their values; null omits a header, a list repeats it.",
+                named(MAX_PAIRS),
             ),
-            ("headers", late("Names with a value each; null leaves one out, a list repeats it.", named(MAX_PAIRS))),
-            ("query", late("Query parameters, added to those of the url.", named(MAX_PAIRS))),
-            ("body", any("Sent as JSON.")),
-            ("form", late("Sent as a form.", named(MAX_PAIRS))),
-            ("text", late("Sent as it is.", json!({ "type": "string" }))),
-            ("expect_status", late("The statuses that are no failure; all below 400 if not said.", statuses)),
-            ("max_response_bytes", late("How much of the answer is read; 1 MiB if not said.", bytes)),
+            late("query", "Query parameters, added to those of the url.", named(MAX_PAIRS)),
+            any("body", "Sent as JSON."),
+            late("form", "The body as a form.", named(MAX_PAIRS)),
+            late("text", "Sent as it is.", text()),
+            late("expect_status", "The statuses that are not a failure; all below 400 if absent.", statuses),
+            late("max_response_bytes", "The largest response that is read; 1 MiB if absent.", bytes),
         ],
     )
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
-}
-
-/// The input may hold secrets: it is wiped.
-pub fn prepare(mut input: Value) -> Result<Config, Failure> {
-    let config = super::prepare_with(&input, FIELDS, read);
-    wipe(&mut input);
-    config
-}
-
-fn wipe(value: &mut Value) {
-    match value {
-        Value::String(text) => text.zeroize(),
-        Value::Array(items) => items.iter_mut().for_each(wipe),
-        Value::Object(fields) => fields.values_mut().for_each(wipe),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
-    let method = fields.choice("method", &Method::ALL).unwrap_or_default();
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+    let method = fields.choice("method", &Method::ALL.map(|method| (method.name(), method))).unwrap_or_default();
     let url = url(fields);
     let headers = pairs(fields, "headers");
     for (name, value) in &headers {
@@ -170,7 +130,7 @@ fn url(fields: &mut Fields<'_, '_>) -> Option<String> {
     let host =
         ["https://", "http://"].iter().find(|scheme| lower.starts_with(**scheme)).map(|scheme| &url[scheme.len()..]);
     let wrong = match host {
-        // What a template made of it is the guard's to refuse, which says so in its own words.
+        // If a template produced the URL, the engine's address guard checks it and reports the problem.
         _ if fields.is_final() && url.len() <= MAX_URL_LEN => return Some(url.to_owned()),
         None => "must start with http:// or https://",
         Some(host) if host.is_empty() || host.starts_with(['/', '?', '#']) => "names no host",
@@ -182,7 +142,7 @@ fn url(fields: &mut Fields<'_, '_>) -> Option<String> {
     None
 }
 
-/// Names with a value each: text, a number or a boolean; null leaves the name out, a list repeats it.
+/// Names with their values: text, a number or a boolean. Null omits the name, a list repeats it.
 fn pairs(fields: &mut Fields<'_, '_>, name: &str) -> Vec<(String, String)> {
     let Some(map) = fields.object(name) else { return Vec::new() };
     let mut all = Vec::new();
@@ -209,7 +169,7 @@ fn pairs(fields: &mut Fields<'_, '_>, name: &str) -> Vec<(String, String)> {
     all
 }
 
-/// Names are never templates, so even those whose value is not known yet are checked.
+/// Names are never templates, so they are checked even if their value is not known yet.
 fn names(fields: &mut Fields<'_, '_>, name: &str, map: &Map<String, Value>) {
     if name != "headers" {
         return;
@@ -228,7 +188,7 @@ fn names(fields: &mut Fields<'_, '_>, name: &str, map: &Map<String, Value>) {
     }
 }
 
-/// Headers that say where a message ends: a wrong one would let a body pass for another request.
+/// Headers that define where a message ends: with a wrong one, a body could be read as another request.
 const FRAMING: [&str; 7] =
     ["connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 

@@ -1,21 +1,22 @@
-//! The registry of kinds: what every kind says of itself, and one line for each of them.
+//! The registry of kinds: one line for each kind. A kind's file has `SPEC`, `Config`, `FIELDS`,
+//! `schema` and `read`.
 //!
 //! Invariants
-//! - A kind's file says everything about it in its `SPEC`; whoever asks, asks here.
-//! - The order of the lines is the order in which people are shown the kinds.
+//! - The `SPEC` in a kind's file says everything about the kind; other code reads it through this registry.
+//! - The kinds are shown to people in the order of the lines.
 //!
-//! Not here: the kinds (`kind/<kind>.rs`), doing the work (`engine::nodes`). `docs/adding-a-kind.md` has the steps.
+//! Not here: the kinds (`kind/<kind>.rs`), doing the work (`engine::nodes`). `docs/how-to/add-a-node-kind.md` has the
+//! steps.
 
 use serde_json::Value;
 
 use crate::definition::Manner;
-use crate::definition::fields::Problem;
 use crate::expression::Scope;
 use crate::expression::template::{self, Survey};
 use crate::kind::Kind;
 use crate::run::failure::{Failure, Policy, Profiles};
 
-/// What a kind says of itself.
+/// The description of a kind.
 #[derive(Debug)]
 pub struct Spec {
     /// The wire name.
@@ -24,41 +25,31 @@ pub struct Spec {
     pub manner: Manner,
     /// What it does, for people.
     pub summary: &'static str,
-    /// JSON Schema of `with`.
-    pub schema: fn() -> Value,
-    /// What is wrong with `with` before its templates are resolved; pointers start there.
-    pub check: fn(&Value) -> Vec<Problem>,
     /// The labels that a node may take; none if it does not branch.
     pub labels: fn(&Value) -> Vec<String>,
-    /// What `with` looks at, with pointers from there. (What cannot be read is a problem of `check`.)
+    /// The paths that `with` uses, with pointers from there. (`check` reports what cannot be parsed.)
     pub references: fn(&Value) -> Survey,
     /// The node's input: `with`, with every template resolved.
     pub resolve: fn(&Value, &Scope) -> Result<Value, Failure>,
-    /// The fields of `with` that may hold secrets: what they hold leaves through the call, and is stored masked.
+    /// The fields of `with` that may hold secrets. Their values are sent with the call and stored masked.
     pub secret_fields: &'static [&'static str],
     /// How a node is retried unless its author says otherwise.
     pub retry: fn(&Profiles) -> Policy,
-    /// One attempt is all that a node has: a loop's items have their own, and a wait that is over is over.
+    /// The node itself has only one attempt: the items of a loop have their own, and an ended wait stays ended.
     pub is_tried_once: bool,
-    /// It may be what a FOR_EACH does for each item.
+    /// It may be the action of a FOR_EACH.
     pub is_action: bool,
+    /// Its author may ask for it to be performed at most once. Other kinds take effect once by themselves.
+    pub may_be_at_most_once: bool,
 }
 
 impl Spec {
-    /// A kind that does not branch, whose `with` is all templates, and of which nothing else is special.
-    pub(super) const fn new(
-        name: &'static str,
-        manner: Manner,
-        summary: &'static str,
-        schema: fn() -> Value,
-        check: fn(&Value) -> Vec<Problem>,
-    ) -> Spec {
+    /// A kind that does not branch, whose `with` is all templates, with the default of every other property.
+    pub(super) const fn new(name: &'static str, manner: Manner, summary: &'static str) -> Spec {
         Spec {
             name,
             manner,
             summary,
-            schema,
-            check,
             labels: |_| Vec::new(),
             references: template::survey,
             resolve: super::resolve_all,
@@ -66,11 +57,12 @@ impl Spec {
             retry: |profiles| profiles.work,
             is_tried_once: false,
             is_action: true,
+            may_be_at_most_once: false,
         }
     }
 }
 
-/// Makes the kinds and their configurations from one line each.
+/// Defines the kinds and their configurations from one line each.
 macro_rules! kinds {
     ($($kind:ident => $file:ident,)*) => {
         /// What a node does.
@@ -90,7 +82,7 @@ macro_rules! kinds {
             /// Every kind, in the order in which they are listed to people.
             pub const ALL: [Kind; [$(stringify!($kind),)*].len()] = [$(Kind::$kind,)*];
 
-            /// All that is known of the kind.
+            /// The description of the kind.
             pub fn spec(self) -> &'static Spec {
                 match self {
                     $(Kind::$kind => &$file::SPEC,)*
@@ -98,10 +90,24 @@ macro_rules! kinds {
             }
         }
 
-        /// Reads a node's input into what its kind works with.
-        pub fn prepare(kind: Kind, input: Value) -> Result<Config, Failure> {
+        /// JSON Schema of the `with` of a kind.
+        pub fn schema(kind: Kind) -> Value {
             match kind {
-                $(Kind::$kind => $file::prepare(input).map(Config::$kind),)*
+                $(Kind::$kind => $file::schema(),)*
+            }
+        }
+
+        /// What is wrong with `with` before its templates are resolved; pointers start there.
+        pub fn check(kind: Kind, with: &Value) -> Vec<Problem> {
+            match kind {
+                $(Kind::$kind => check_with(with, $file::FIELDS, $file::read),)*
+            }
+        }
+
+        /// Parses a node's input into the configuration of its kind.
+        pub fn prepare(kind: Kind, input: &Value) -> Result<Config, Failure> {
+            match kind {
+                $(Kind::$kind => prepare_with(input, $file::FIELDS, $file::read).map(Config::$kind),)*
             }
         }
     };
@@ -140,12 +146,12 @@ impl Kind {
         (self.spec().retry)(profiles)
     }
 
-    /// Does its work take as long as somebody else takes, so that what holds for calls does not hold for it?
+    /// Does its work wait for a person, a worker or another execution, so that the limits of calls do not apply?
     pub fn is_patient(self) -> bool {
-        matches!(self.manner(), Manner::Waits | Manner::Asks | Manner::Spawns | Manner::Loops)
+        matches!(self.manner(), Manner::Waits | Manner::WaitsForAnswer | Manner::Spawns | Manner::Loops)
     }
 
-    /// Does it make executions or iterations, which are there after a crash?
+    /// Does it start executions or iterations, which still exist after a crash?
     pub fn makes_more(self) -> bool {
         matches!(self.manner(), Manner::Spawns | Manner::Loops)
     }

@@ -1,4 +1,4 @@
-//! SWITCH: takes the branch of the first case that fits, or its default.
+//! SWITCH: takes the branch of the first case that matches, or the branch `default`.
 //!
 //!     value: ${{ inputs.tier }}
 //!     cases:
@@ -8,19 +8,20 @@
 //!     default: other
 //!
 //! Invariants
-//! - Cases are tried in their order. `equals` compares `value` with a literal, or with each of a list; `if` is an
-//!   expression and never a template, so that data cannot become one.
-//! - Without a default, a value that fits no case is a CONTROL_FLOW_ERROR: nothing is skipped by accident.
+//! - Cases are tried in their order. `equals` compares `value` with a literal, or with each item of a list.
+//! - `if` is an expression and never a template, so data can never become part of the expression.
+//! - Without `default`, a value that matches no case fails the node with `CONTROL_FLOW_ERROR`. Otherwise every node
+//!   after it would be skipped by accident.
 //!
-//! Not here: what is equal, what is true (`expression`).
+//! Not here: which values are equal, and which count as true (`expression`).
 
 use serde_json::{Map, Value, json};
 
 use super::condition;
 use super::registry::Spec;
-use super::schema::{any, early, object};
+use super::schema::{self, any, early, object};
 use crate::definition::Manner;
-use crate::definition::fields::{Fields, Problem, Stage, child, unreadable};
+use crate::definition::fields::{CheckTime, Fields, child};
 use crate::expression::template::{self, Survey};
 use crate::expression::{Expression, Scope, is_same};
 use crate::ids::Label;
@@ -29,7 +30,7 @@ use crate::run::failure::{Class, Failure};
 /// The most cases of one switch.
 const MAX_CASES: usize = 100;
 
-/// What to decide by.
+/// The value and the cases to decide by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub value: Value,
@@ -37,7 +38,7 @@ pub struct Config {
     pub default: Option<Label>,
 }
 
-/// A branch and when it is taken.
+/// A branch, and the test that selects it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub test: Test,
@@ -63,7 +64,7 @@ impl Config {
                 return Ok(case.label.clone());
             }
         }
-        let none = || Failure::new(Class::ControlFlowError, "no case fits, and there is no default");
+        let none = || Failure::new(Class::ControlFlowError, "no case matches, and there is no default");
         self.default.clone().ok_or_else(none)
     }
 }
@@ -77,64 +78,43 @@ fn is_one_of(value: &Value, values: &[Value]) -> Result<bool, Failure> {
     Ok(false)
 }
 
-const FIELDS: &[&str] = &["value", "cases", "default"];
+pub(super) const FIELDS: &[&str] = &["value", "cases", "default"];
 const CASE_FIELDS: &[&str] = &["equals", "if", "label"];
 
-/// What the kind says of itself.
+/// The description of this kind.
 pub(super) const SPEC: Spec = Spec {
     labels,
     references,
     resolve,
     is_action: false,
-    ..Spec::new(
-        "SWITCH",
-        Manner::Computes,
-        "Takes the branch of the first case that fits, or its default.",
-        schema,
-        check,
-    )
+    ..Spec::new("SWITCH", Manner::Computes, "Takes the branch of the first case that matches, or its default.")
 };
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
     let label = || json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_-]{0,63}$" });
-    let test = json!({ "oneOf": [{ "required": ["equals"] }, { "required": ["if"] }] });
     let mut case = object(
         &["label"],
         &[
-            ("equals", any("The value, or a list of values, that takes this branch.")),
-            (
-                "if",
-                early(
-                    "An expression that takes this branch where it is true.",
-                    json!({ "type": ["string", "boolean"] }),
-                ),
-            ),
+            any("equals", "The value that selects this branch, or a list of such values."),
+            early("if", "An expression; this branch is taken if it is true.", schema::condition()),
             ("label", label()),
         ],
     );
-    case["oneOf"] = test["oneOf"].clone();
+    case["oneOf"] = json!([{ "required": ["equals"] }, { "required": ["if"] }]);
     let cases = json!({ "description": "Tried in this order: each has a label, and equals (a value, or a list of \
         values) or if (an expression).", "type": "array", "minItems": 1, "maxItems": MAX_CASES, "items": case });
     object(
         &["cases"],
         &[
-            ("value", any("What `equals` compares with.")),
+            any("value", "The value that `equals` compares with."),
             ("cases", cases),
-            ("default", early("The branch where no case fits.", label())),
+            early("default", "The branch if no case matches.", label()),
         ],
     )
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
-}
-
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
-}
-
-/// Every branch that it may take.
+/// Every branch that the node may take.
 pub(super) fn labels(with: &Value) -> Vec<String> {
     let cases = with["cases"].as_array().into_iter().flatten().map(|case| &case["label"]);
     let mut labels: Vec<String> =
@@ -144,19 +124,17 @@ pub(super) fn labels(with: &Value) -> Vec<String> {
     labels
 }
 
-/// What its value and its cases look at.
+/// The paths that `value` and the cases use.
 pub(super) fn references(with: &Value) -> Survey {
     let mut survey = template::survey(&value_alone(with));
     let cases = with["cases"].as_array().into_iter().flatten().enumerate();
     for (at, case) in cases {
-        let looks = condition::references(&format!("/cases/{at}/if"), case.get("if"));
-        survey.paths.extend(looks.paths);
-        survey.statuses |= looks.statuses;
+        survey.add("", condition::references(&format!("/cases/{at}/if"), case.get("if")));
     }
     survey
 }
 
-/// Only `value` holds templates.
+/// Resolves the templates in `value`. The other fields cannot contain templates.
 pub(super) fn resolve(with: &Value, scope: &Scope) -> Result<Value, Failure> {
     let resolved = super::resolve_all(&value_alone(with), scope)?;
     let mut input = with.clone();
@@ -171,7 +149,7 @@ fn value_alone(with: &Value) -> Value {
     Value::Object(value.into_iter().collect::<Map<_, _>>())
 }
 
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     let default = label(fields, "default");
     let cases = cases(fields);
     if cases.iter().flatten().any(|case| matches!(case.test, Test::Equals(_))) && !fields.has("value") {
@@ -195,7 +173,7 @@ fn cases(fields: &mut Fields<'_, '_>) -> Option<Vec<Case>> {
     let at = fields.pointer("cases");
     let read = items.iter().enumerate().map(|(place, item)| {
         let at = child(&at, &place.to_string());
-        Fields::open(item, &at, CASE_FIELDS, Stage::Run, fields.problems).and_then(|mut fields| case(&mut fields))
+        Fields::open(item, &at, CASE_FIELDS, CheckTime::Run, fields.problems).and_then(|mut fields| case(&mut fields))
     });
     read.collect::<Vec<_>>().into_iter().collect()
 }
@@ -212,13 +190,7 @@ fn case(fields: &mut Fields<'_, '_>) -> Option<Case> {
             Value::Array(values) => Test::Equals(values.clone()),
             one => Test::Equals(vec![one.clone()]),
         }),
-        (false, Some(expression)) => match condition::parse(expression) {
-            Ok(expression) => Some(Test::If(expression)),
-            Err(error) => {
-                fields.problems.push(unreadable(fields.pointer("if"), &error));
-                None
-            }
-        },
+        (false, Some(_)) => condition::field(fields, "if").map(Test::If),
         (false, None) => {
             fields.lacks("equals or if");
             None
@@ -231,7 +203,7 @@ fn label(fields: &mut Fields<'_, '_>, name: &str) -> Option<Label> {
     let text = fields.text(name)?;
     match Label::new(text) {
         Ok(label) if text == crate::definition::ERROR_LABEL => {
-            fields.wrong(name, "error is the branch of a node that failed: choose another word");
+            fields.wrong(name, "error is the branch of a failed node: choose another word");
             Some(label)
         }
         Ok(label) => Some(label),

@@ -1,119 +1,116 @@
 //! TASK: work that the user's own worker does.
 //!
 //! Invariants
-//! - A worker that falls silent costs no attempt; one that says that it failed does.
-//! - `activity` is read as it stands: who serves it is known when the workflow is published.
+//! - A failure that a worker reports counts as an attempt; a missed heartbeat of a worker does not.
+//! - `activity` cannot contain templates, because its task queue must be known when the workflow is published.
 //!
-//! Not here: handing tasks out (`store::wait::task`), leases and fences (the same).
+//! Not here: assigning tasks, leases and fences (`store::wait::task`).
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::registry::Spec;
-use super::schema::{any, duration, early, late, object};
+use super::schema::{any, duration, early, late, line, object};
 use crate::definition::Manner;
-use crate::definition::fields::{Fields, Problem};
+use crate::definition::fields::Fields;
 use crate::run::failure::{Class, Failure};
 
-/// How long a silent worker keeps a task, if neither the node nor the worker says.
+/// The lease of a task, if neither the node nor the worker sets one.
 pub const LEASE: Duration = Duration::from_secs(60);
 /// The shortest and the longest lease.
-pub const SHORTEST_LEASE: Duration = Duration::from_secs(1);
-pub const LONGEST_LEASE: Duration = Duration::from_secs(60 * 60);
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+const LONGEST_LEASE: Duration = Duration::from_secs(60 * 60);
 /// The longest name of a queue.
 pub const MAX_QUEUE_LEN: usize = 128;
-/// So many workers in a row may fall silent over one task.
+/// A task fails after this many workers claimed it and stopped sending heartbeats.
 pub const MAX_DELIVERIES: i32 = 10;
 
-/// What to have done.
+/// The lease that a worker asked for is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be between {} and {}", SHORTEST_LEASE.as_secs(), LONGEST_LEASE.as_secs())]
+pub struct InvalidLease;
+
+/// Checks the lease that a worker asked for.
+pub fn check_lease(lease: Duration) -> Result<(), InvalidLease> {
+    if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) { Ok(()) } else { Err(InvalidLease) }
+}
+
+/// The task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub queue: String,
     pub input: Value,
     pub lease: Duration,
-    /// With the Temporal engine: a plain activity that the user's own Temporal workers serve.
+    /// An activity of the user's own Temporal workers; only with the Temporal engine.
     pub activity: Option<Activity>,
 }
 
-/// An activity of the user's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An activity of the user's own Temporal workers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     pub task_queue: String,
     pub name: String,
 }
 
-const FIELDS: &[&str] = &["queue", "input", "lease", "activity"];
+pub(super) const FIELDS: &[&str] = &["queue", "input", "lease", "activity"];
 const ACTIVITY_FIELDS: &[&str] = &["task_queue", "type"];
 
-/// What the kind says of itself.
-pub(super) const SPEC: Spec = Spec::new(
-    "TASK",
-    Manner::Asks,
-    "Has your own worker do something, over HTTP or as a Temporal activity.",
-    schema,
-    check,
-);
+/// The description of this kind.
+pub(super) const SPEC: Spec =
+    Spec::new("TASK", Manner::WaitsForAnswer, "Lets your own worker do the work, over HTTP or as a Temporal activity.");
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
-    let word = || json!({ "type": "string", "minLength": 1, "maxLength": MAX_QUEUE_LEN });
+    let word = || line(MAX_QUEUE_LEN);
     let activity = object(&["task_queue", "type"], &[("task_queue", word()), ("type", word())]);
+    let lease = "How long a worker keeps the task without a heartbeat, 1s to 1h; 60s if absent.";
+    let instead = "Instead of a queue, with the Temporal engine: an activity type on a task queue that your own \
+                   Temporal workers serve.";
     let mut schema = object(
         &[],
         &[
-            ("queue", late("The queue that workers claim it from.", word())),
-            ("input", any("What the worker is given.")),
-            ("lease", late("How long a silent worker keeps it, 1s to 1h; 60s if absent.", duration())),
-            (
-                "activity",
-                early(
-                    "Instead of a queue, with the Temporal engine: an activity type on a task queue that your own \
-                     Temporal workers serve.",
-                    activity,
-                ),
-            ),
+            late("queue", "The queue that workers claim it from.", word()),
+            any("input", "The input for the worker."),
+            late("lease", lease, duration()),
+            early("activity", instead, activity),
         ],
     );
     schema["oneOf"] = json!([{ "required": ["queue"] }, { "required": ["activity"] }]);
     schema
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
-}
-
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
-}
-
-/// The activity that a TASK names, before anything of it is resolved.
+/// The activity that a TASK names, before its templates are resolved.
 pub fn activity(with: &Value) -> Option<Activity> {
     let text = |name: &str| with["activity"][name].as_str().map(str::to_owned);
     Some(Activity { task_queue: text("task_queue")?, name: text("type")? })
 }
 
-/// Nobody finished it in time.
+/// The failure of a task that no worker finished in time.
 pub fn expired() -> Failure {
     Failure::new(Class::Timeout, "no worker finished the task in time")
 }
 
-/// Workers fell silent over it too often.
+/// The failure of a task whose workers missed their heartbeats too often.
 pub fn abandoned() -> Failure {
-    Failure::new(Class::ExecutionError, format!("{MAX_DELIVERIES} workers took the task and fell silent"))
+    Failure::new(
+        Class::ExecutionError,
+        format!("{MAX_DELIVERIES} workers claimed the task and stopped sending heartbeats"),
+    )
 }
 
-/// A worker said that it failed.
+/// The failure that a worker reported.
 pub fn failed(message: &str, retryable: bool) -> Failure {
     Failure::new(if retryable { Class::ExecutionError } else { Class::ValidationError }, message)
 }
 
-/// Is this the name of a queue?
+/// Is this a valid name of a task queue?
 pub fn is_queue(name: &str) -> bool {
     !name.trim().is_empty() && name.len() <= MAX_QUEUE_LEN && !name.chars().any(char::is_control)
 }
 
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     let activity = read_activity(fields);
     let queue = match (fields.get("queue"), fields.get("activity")) {
         (Some(_), Some(_)) => {
@@ -143,7 +140,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
 
 fn read_activity(fields: &mut Fields<'_, '_>) -> Option<Activity> {
     let value = fields.get("activity")?;
-    let (at, stage) = (fields.pointer("activity"), crate::definition::fields::Stage::Run);
+    let (at, stage) = (fields.pointer("activity"), crate::definition::fields::CheckTime::Run);
     let mut inner = Fields::open(value, &at, ACTIVITY_FIELDS, stage, fields.problems)?;
     let mut word = |name: &str| {
         inner.require(name);

@@ -1,7 +1,7 @@
 //! TRANSFORM: its output is its resolved `value`.
 //!
 //! Invariants
-//! - Any JSON value will do, null included; only the field itself must be there.
+//! - Any JSON value is allowed, also null, but the field `value` must exist.
 //!
 //! Not here: how a value is computed (`template`).
 
@@ -10,39 +10,27 @@ use serde_json::Value;
 use super::registry::Spec;
 use super::schema::{any, object};
 use crate::definition::Manner;
-use crate::definition::fields::{Fields, Problem};
-use crate::run::failure::Failure;
+use crate::definition::fields::Fields;
 
-/// What to put out.
+/// The output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub value: Value,
 }
 
-const FIELDS: &[&str] = &["value"];
+pub(super) const FIELDS: &[&str] = &["value"];
 
-/// What the kind says of itself.
-pub(super) const SPEC: Spec = Spec::new("TRANSFORM", Manner::Computes, "Makes a value of other values.", schema, check);
+/// The description of this kind.
+pub(super) const SPEC: Spec = Spec::new("TRANSFORM", Manner::Computes, "Computes a value from other values.");
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
-    object(&["value"], &[("value", any("The output: any JSON, with templates in any text."))])
+    object(&["value"], &[any("value", "The output: any JSON, with templates in any text.")])
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
-}
-
-/// Takes the value out of the input, as it may be large.
-pub fn prepare(mut input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)?;
-    let value = input.get_mut("value").map(Value::take).unwrap_or_default();
-    Ok(Config { value })
-}
-
-fn read(fields: &mut Fields<'_, '_>) -> Option<()> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     if !fields.has("value") {
         fields.require("value");
     }
-    Some(())
+    Some(Config { value: fields.any("value")?.clone() })
 }

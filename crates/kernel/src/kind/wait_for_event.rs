@@ -1,6 +1,6 @@
 //! WAIT_FOR_EVENT: waits for a person, a callback, or a domain event.
 //!
-//!     data: { approved: { type: boolean, required: true } }     # what an answer must bring
+//!     data: { approved: { type: boolean, required: true } }     # the fields of an answer
 //!     on_timeout: continue                                      # or fail
 //!     default: { approved: false }
 //!
@@ -8,41 +8,41 @@
 //!     match: event.data.order_id == inputs.order_id
 //!
 //! Invariants
-//! - `data` and `match` are read as they stand, so that an answer can be judged before the node has begun.
-//! - There is one answer, or the time is up; never both.
-//! - Whoever reads `data` behind the node finds what was declared: a `default` is judged and filled in as an answer is.
+//! - `data` and `match` cannot contain templates. So an answer can be checked before the node has begun.
+//! - A wait either gets one answer or expires; never both.
+//! - The output's `data` always has the declared fields: a `default` is checked and filled in like an answer.
 //!
-//! Not here: keeping answers (`store::wait`), whose time is up (the same).
+//! Not here: storing answers and expiring waits (`store::wait`).
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::condition;
 use super::registry::Spec;
-use super::schema::{any, early, late, object};
+use super::schema::{self, any, early, late, line, object};
 use crate::definition::Manner;
-use crate::definition::fields::{Code, Fields, Problem, unreadable};
+use crate::definition::fields::{Code, Fields, Problem};
 use crate::definition::inputs::{self, Inputs};
 use crate::event::binding::MAX_TYPE_LEN;
 use crate::expression::template::{self, Survey};
 use crate::expression::{Expression, Scope};
 use crate::run::failure::{Class, Failure};
 
-/// What to wait for.
+/// The answer or event to wait for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The type of a domain event; an answer by a person or a program if not said.
+    /// The type of a domain event; `None` if the node waits for an answer from a person or a program.
     pub event: Option<String>,
-    /// Which events of that type: an expression.
+    /// An expression that selects events of that type.
     pub matches: Option<String>,
-    /// What an answer must bring; null if anything will do.
+    /// The declared fields of an answer; null if any data is allowed.
     pub data: Value,
     pub on_timeout: OnTimeout,
-    /// The data that a wait goes on with whose time is up; null if nothing is said.
+    /// The data of the output after a timeout; null if not set.
     pub default: Value,
 }
 
-/// What happens when the time is up.
+/// What happens when the wait expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnTimeout {
     #[default]
@@ -50,10 +50,10 @@ pub enum OnTimeout {
     Continue,
 }
 
-const FIELDS: &[&str] = &["data", "event", "match", "on_timeout", "default"];
+pub(super) const FIELDS: &[&str] = &["data", "event", "match", "on_timeout", "default"];
 const ON_TIMEOUT: &[(&str, OnTimeout)] = &[("fail", OnTimeout::Fail), ("continue", OnTimeout::Continue)];
 
-/// What the kind says of itself.
+/// The description of this kind.
 pub(super) const SPEC: Spec = Spec {
     references,
     resolve,
@@ -61,70 +61,49 @@ pub(super) const SPEC: Spec = Spec {
     is_tried_once: true,
     ..Spec::new(
         "WAIT_FOR_EVENT",
-        Manner::Asks,
+        Manner::WaitsForAnswer,
         "Waits for a person, a callback or a domain event; the run needs no process meanwhile.",
-        schema,
-        check,
     )
 };
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
     let data = json!({ "type": "object", "additionalProperties": inputs::schema() });
     object(
         &[],
         &[
-            (
+            early(
                 "data",
-                early(
-                    "What an answer must bring, each field a subset of JSON Schema; anything is taken if absent.",
-                    data,
-                ),
+                "The fields of an answer, each a subset of JSON Schema; any data is accepted if absent.",
+                data,
             ),
-            (
-                "event",
-                late(
-                    "Instead of an answer: the type of a domain event.",
-                    json!({ "type": "string", "minLength": 1, "maxLength": MAX_TYPE_LEN }),
-                ),
-            ),
-            (
+            late("event", "Waits for a domain event of this type instead of an answer.", line(MAX_TYPE_LEN)),
+            early(
                 "match",
-                early(
-                    "Which events of that type: an expression such as event.data.id == inputs.id.",
-                    json!({ "type": ["string", "boolean"] }),
-                ),
+                "An expression that selects events of that type, such as event.data.id == inputs.id.",
+                schema::condition(),
             ),
-            (
+            late(
                 "on_timeout",
-                late(
-                    "What happens when the node's timeout is over: it fails, or goes on with default.",
-                    json!({ "enum": ["fail", "continue"] }),
-                ),
+                "What happens when the node's timeout ends: the node fails, or continues with `default`.",
+                json!({ "enum": ["fail", "continue"] }),
             ),
-            ("default", any("The data that it goes on with then.")),
+            any("default", "The data of the output if the wait expires and continues."),
         ],
     )
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
+/// Checks an answer and fills in its defaults, or returns all problems. `with` is the node's configuration before its
+/// templates are resolved.
+pub fn check_answer(with: &Value, data: Option<Value>) -> Result<Value, Vec<Problem>> {
+    filled(&with["data"], data)
 }
 
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
-}
-
-/// What an answer brings, with its defaults; or all that is wrong with it. `with` is the node's own, unresolved.
-pub fn judge(with: &Value, data: Option<Value>) -> Result<Value, Vec<Problem>> {
-    taken(&with["data"], data)
-}
-
-fn taken(declared: &Value, data: Option<Value>) -> Result<Value, Vec<Problem>> {
+fn filled(declared: &Value, data: Option<Value>) -> Result<Value, Vec<Problem>> {
     Ok(Inputs::read(declared, !declared.is_object()).apply(data)?.unwrap_or_default())
 }
 
-/// Does this event answer it? The scope has the event.
+/// Does the event in the scope match the expression? Without an expression, every event matches.
 pub fn fits(matches: Option<&str>, scope: &Scope) -> Result<bool, Failure> {
     let Some(source) = matches else { return Ok(true) };
     let unreadable = |error| Failure::new(Class::ValidationError, format!("/match: {error}"));
@@ -132,7 +111,7 @@ pub fn fits(matches: Option<&str>, scope: &Scope) -> Result<bool, Failure> {
 }
 
 impl Config {
-    /// What the node completes with when the answer is there.
+    /// The output of the node after an answer.
     pub fn answered(&self, answer: Value, by: &str, at: Timestamp) -> Value {
         let mut output = json!({ "timed_out": false, "by": by, "at": at.to_string() });
         if self.event.is_some() {
@@ -144,35 +123,33 @@ impl Config {
         output
     }
 
-    /// What becomes of the node when the time is up.
+    /// The result of the node when the wait expires.
     pub fn expired(&self) -> Result<Value, Failure> {
         match self.on_timeout {
-            OnTimeout::Continue => Ok(json!({ "timed_out": true, "data": self.judged_default()? })),
-            OnTimeout::Fail => Err(Failure::new(Class::Timeout, "nobody answered in time")),
+            OnTimeout::Continue => Ok(json!({ "timed_out": true, "data": self.checked_default()? })),
+            OnTimeout::Fail => Err(Failure::new(Class::Timeout, "no answer arrived in time")),
         }
     }
 
-    fn judged_default(&self) -> Result<Value, Failure> {
+    fn checked_default(&self) -> Result<Value, Failure> {
         if self.default.is_null() {
             return Ok(Value::Null);
         }
-        taken(&self.data, Some(self.default.clone())).map_err(|problems| {
+        filled(&self.data, Some(self.default.clone())).map_err(|problems| {
             let all: Vec<String> = problems.into_iter().map(|problem| problem.below("/default").to_string()).collect();
             Failure::new(Class::ValidationError, all.join("; "))
         })
     }
 }
 
-/// What it looks at: its templates, and its `match`.
+/// The paths that the templates and the `match` use.
 pub(super) fn references(with: &Value) -> Survey {
     let mut survey = template::survey(&templates(with));
-    let matches = condition::references("/match", with.get("match"));
-    survey.paths.extend(matches.paths);
-    survey.statuses |= matches.statuses;
+    survey.add("", condition::references("/match", with.get("match")));
     survey
 }
 
-/// Its input: templates resolved, the rest as it stands.
+/// The node's input: templates are resolved, and `data` and `match` are unchanged.
 pub(super) fn resolve(with: &Value, scope: &Scope) -> Result<Value, Failure> {
     let mut input = super::resolve_all(&templates(with), scope)?;
     for name in ["data", "match"] {
@@ -183,12 +160,12 @@ pub(super) fn resolve(with: &Value, scope: &Scope) -> Result<Value, Failure> {
     Ok(input)
 }
 
-/// The part of the configuration that holds templates.
+/// The configuration without `data` and `match`, which cannot contain templates.
 fn templates(with: &Value) -> Value {
     super::without(with, &["data", "match"])
 }
 
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     let data = fields.get("data").cloned().unwrap_or_default();
     if !data.is_null() {
         let at = fields.pointer("data");
@@ -202,16 +179,9 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     if fields.get("event").is_some() && fields.get("data").is_some() {
         fields.wrong("data", "give either data or event, not both");
     }
-    let matches = match fields.get("match").map(condition::parse) {
-        None => None,
-        Some(Ok(expression)) => Some(expression.source().to_owned()),
-        Some(Err(error)) => {
-            fields.problems.push(unreadable(fields.pointer("match"), &error));
-            None
-        }
-    };
+    let matches = condition::field(fields, "match").map(|expression| expression.source().to_owned());
     if matches.is_some() && fields.get("event").is_none() {
-        fields.wrong("match", "is for an event: name its type in event");
+        fields.wrong("match", "the field `event` is missing: set it to the type of the event to wait for");
     }
     let on_timeout = fields.choice("on_timeout", ON_TIMEOUT).unwrap_or_default();
     let default = fields.get("default").cloned().unwrap_or_default();
@@ -221,19 +191,20 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     Some(Config { event, matches, data, on_timeout, default })
 }
 
-/// What can be told of a default before it is needed.
+/// Checks `default` when the version is published, if it contains no template.
 fn check_default(fields: &mut Fields<'_, '_>, data: &Value, default: &Value) {
     if default.is_null() {
         return;
     }
     if matches!(fields.get("on_timeout").map(Value::as_str), None | Some(Some("fail"))) {
-        fields.wrong("default", "is for on_timeout: continue; without it the node fails when its time is up");
+        fields
+            .wrong("default", "is used only with on_timeout: continue; otherwise the node fails when its timeout ends");
     }
-    // What is declared wrongly asks for nothing, and is a problem of its own.
+    // If the declarations in `data` are invalid, they are reported as problems themselves.
     if is_literal(default) && inputs::check(data).is_empty() {
         let at = fields.pointer("default");
-        let found = taken(data, Some(default.clone())).err().unwrap_or_default();
-        // A document's shape is right: what is wrong is what its author declared.
+        let found = filled(data, Some(default.clone())).err().unwrap_or_default();
+        // The document's structure is valid: the author chose a wrong value, so the code is `BadValue`.
         fields.problems.extend(found.into_iter().map(|found| Problem { code: Code::BadValue, ..found.below(&at) }));
     }
 }

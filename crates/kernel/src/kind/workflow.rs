@@ -1,41 +1,47 @@
 //! WORKFLOW: runs another definition of the workspace, as a child in the same slot.
 //!
 //! Invariants
-//! - Which version it is, is settled when the child is made, and never after.
-//! - A child that did not complete fails its node with the child's own class.
-//! - What is not known of a child is not known of its node: a person is asked before it is performed again.
+//! - The version of a child is fixed when the child is created.
+//! - If a child does not complete, the WORKFLOW node fails with the class of the child's failure.
+//! - If a node of a child ends UNKNOWN and the child does not complete, the WORKFLOW node ends UNKNOWN too. A person
+//!   must resolve it before a rerun.
 //!
-//! Not here: making the child (`store::run::child`), running it (the engines).
+//! Not here: creating the child (`store::run::child`), running it (the engines).
 
 use serde_json::{Value, json};
 
 use super::registry::Spec;
-use super::schema::{any, late, object};
+use super::schema::{any, boolean, late, line, object};
 use crate::definition::Manner;
-use crate::definition::fields::{Fields, Problem};
+use crate::definition::fields::Fields;
 use crate::execution;
 use crate::execution::generation;
 use crate::ids::{ExecutionId, NodeKey};
 use crate::run::failure::{Class, Failure};
 
-/// How deep children may have children.
+/// How many levels of children an execution may have.
 pub const MAX_DEPTH: i32 = 8;
-/// The most executions below one root.
+/// The most executions in the tree below one root execution.
 pub const MAX_DESCENDANTS: i32 = 20_000;
 
-/// What to run.
+/// The workflow to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The definition's name.
     pub workflow: String,
-    /// Its version; the published one if not said.
+    /// The version to run; `None` stands for the published version.
     pub version: Option<u32>,
     pub input: Option<Value>,
-    /// A start of its own, through the queue, that nobody waits for.
+    /// The workflow is started through the queue, and the node does not wait for its end.
     pub detached: bool,
 }
 
-/// What the execution that a node makes is told of why it runs.
+/// Does a node with this configuration start an execution without waiting for its end? Such an execution is no child.
+pub fn is_detached(with: &Value) -> bool {
+    with["detached"] == true
+}
+
+/// The trigger of an execution that a node starts.
 pub fn trigger(parent: ExecutionId, node: &NodeKey, iteration: i32, generation: u32) -> Value {
     let mut trigger = json!({ "type": "workflow", "execution_id": parent, "node": node, "iteration": iteration });
     if generation > 0 {
@@ -44,61 +50,45 @@ pub fn trigger(parent: ExecutionId, node: &NodeKey, iteration: i32, generation: 
     trigger
 }
 
-const FIELDS: &[&str] = &["workflow", "version", "input", "detached"];
+pub(super) const FIELDS: &[&str] = &["workflow", "version", "input", "detached"];
 
-/// What the kind says of itself.
+/// The description of this kind.
 pub(super) const SPEC: Spec = Spec {
     retry: |profiles| profiles.work.once(),
-    ..Spec::new("WORKFLOW", Manner::Spawns, "Runs another workflow, as a child in the same slot.", schema, check)
+    ..Spec::new("WORKFLOW", Manner::Spawns, "Runs another workflow, as a child in the same slot.")
 };
 
-/// What `with` must look like.
+/// JSON Schema of `with`.
 pub fn schema() -> Value {
     object(
         &["workflow"],
         &[
-            (
-                "workflow",
-                late(
-                    "The name of a workflow of the same workspace.",
-                    json!({ "type": "string", "minLength": 1, "maxLength": 128 }),
-                ),
-            ),
-            ("version", late("Its version; the published one if absent.", json!({ "type": "integer", "minimum": 1 }))),
-            ("input", any("What it starts with.")),
-            (
+            late("workflow", "The name of a workflow of the same workspace.", line(128)),
+            late("version", "Its version; the published one if absent.", json!({ "type": "integer", "minimum": 1 })),
+            any("input", "The input of the workflow."),
+            late(
                 "detached",
-                late(
-                    "A start of its own through the queue, which is not waited for; false if absent.",
-                    json!({ "type": "boolean" }),
-                ),
+                "Starts the workflow through the queue and does not wait for its end; false if absent.",
+                boolean(),
             ),
         ],
     )
 }
 
-pub fn check(with: &Value) -> Vec<Problem> {
-    super::check_with(with, FIELDS, read)
-}
-
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
-}
-
-fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     fields.require("workflow");
     let workflow = fields.text("workflow");
     if workflow.is_some_and(|name| name.trim().is_empty() || name.len() > 128) {
         fields.wrong("workflow", "must be the name of a workflow");
     }
-    let version = fields.integer("version", 1..=u64::from(u32::MAX)).and_then(|number| u32::try_from(number).ok());
+    let version = fields.count("version", u32::MAX);
     let detached = fields.boolean("detached").unwrap_or(false);
     let input = fields.get("input").cloned();
     Some(Config { workflow: workflow?.to_owned(), version, input, detached })
 }
 
-/// What a child that came to its end makes of its node. `unknown`: of one of its nodes it is not known whether it took
-/// effect, whatever else ended the child.
+/// The result of a node whose child ended. `unknown` means that a node of the child ended UNKNOWN, even if something
+/// else ended the child.
 pub fn ended(
     child: ExecutionId,
     outcome: execution::Status,
@@ -110,7 +100,7 @@ pub fn ended(
         return Ok(json!({ "execution_id": child, "status": outcome.name(), "output": output }));
     }
     let (class, why) = match (outcome, error) {
-        (execution::Status::TimedOut, _) => (Class::Timeout, "it ran longer than it may".to_owned()),
+        (execution::Status::TimedOut, _) => (Class::Timeout, "it ran past its deadline".to_owned()),
         (execution::Status::Canceled, _) => (Class::ControlFlowError, "it was canceled".to_owned()),
         (_, Some(error)) => (error.class, error.message),
         (_, None) => (Class::ExecutionError, "it failed".to_owned()),
@@ -118,18 +108,20 @@ pub fn ended(
     let message = format!("child {child} ended {}: {why}", outcome.name());
     if unknown && class != Class::ResultUnknown {
         let unknown = Failure::unknown().message;
-        return Err(Failure::new(Class::ResultUnknown, format!("{message}; of a node below, {unknown}")));
+        return Err(Failure::new(
+            Class::ResultUnknown,
+            format!("{message}; a node of the child is UNKNOWN: {unknown}"),
+        ));
     }
     Err(Failure::new(class, message))
 }
 
-/// Was a child ended by the stop of its parent, which is no failure of its node? `stopped`: the parent is being
-/// stopped.
+/// Did a child end because its parent is being stopped (`stopped`)? Then the node of the child did not fail.
 pub fn was_stopped(stopped: bool, outcome: execution::Status, unknown: bool) -> bool {
     stopped && outcome != execution::Status::Completed && !unknown
 }
 
-/// What a node completes with whose child is on its own.
+/// The output of a node that started a detached execution.
 pub fn detached(child: ExecutionId) -> Value {
     json!({ "execution_id": child })
 }

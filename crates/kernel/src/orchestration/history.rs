@@ -1,38 +1,38 @@
-//! When the history of a durable engine is continued as new.
+//! Decides when the history of a Temporal workflow is continued as new.
 //!
 //! Invariants
-//! - A history is continued only when no call in flight would be lost by it. What waits is taken up by the next history
-//!   from its row, and so are children, which go on meanwhile.
-//! - A long history begins nothing more until it is continued, so that it never reaches the length at which Temporal
-//!   ends it.
+//! - A history is continued as new only when no call is in flight, because the call would be lost. The next history
+//!   resumes waiting nodes and children from their rows. The children keep running meanwhile.
+//! - In a long history no more nodes begin until it is continued as new, so that the history never reaches the length
+//!   at which Temporal terminates the workflow.
 //!
 //! Not here: continuing it (`temporal::workflow`).
 
-/// A history this long begins nothing more. Temporal ends it at 51,200 events.
-pub const LONG: u32 = 20_000;
+/// In a history with this many events no more nodes begin. Temporal terminates a workflow at 51,200 events.
+pub const LONG_HISTORY: u32 = 20_000;
 
 /// A history, and what is in flight in it.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// How many events it has.
+    /// How many events the history has.
     pub length: u32,
-    /// The length at which it begins nothing more, usually [`LONG`].
+    /// The length from which on no more nodes begin, usually [`LONG_HISTORY`].
     pub long: u32,
-    /// The server suggests to continue it as new.
+    /// The Temporal server suggests that the workflow continues as new.
     pub suggested: bool,
-    /// Calls in flight, children aside: no other history can take them over.
+    /// Calls in flight, not counting children. The next history cannot take over these calls.
     pub calls: usize,
-    /// One of them is an activity of the user's own, which may take days.
+    /// One of the calls in flight is a user's own activity, which may take days.
     pub foreign: bool,
-    /// Children that run by themselves.
+    /// Child executions that are running. They continue without this history.
     pub children: usize,
     /// The execution is being stopped.
     pub stopped: bool,
 }
 
 impl History {
-    /// Is there room for more? While an activity of the user's own is in flight, or while it is being stopped, there is
-    /// more than twice as much.
+    /// May another node begin in this history? The history cannot be continued as new while a user's own activity is in
+    /// flight, or while the run is being stopped. Then the limit is more than twice as high.
     pub fn may_begin(&self) -> bool {
         self.length < self.long || ((self.foreign || self.stopped) && !self.is_full())
     }
@@ -41,9 +41,9 @@ impl History {
         self.length >= self.long / 4 * 9
     }
 
-    /// Is it to be continued as new now? Not while it is being stopped, if there is any room left: a child's stop is
-    /// known to this history alone.
-    pub fn is_to_be_continued(&self) -> bool {
+    /// Must the history be continued as new now? While the run is being stopped, this waits until the history is full
+    /// and no child is running, because only this history knows which children were asked to stop.
+    pub fn should_continue_as_new(&self) -> bool {
         let may_be_left = !self.stopped || (self.children == 0 && self.is_full());
         self.calls == 0 && may_be_left && (self.suggested || !self.may_begin())
     }
@@ -53,12 +53,19 @@ impl History {
 mod tests {
     use super::*;
 
-    const SHORT: History =
-        History { length: 10, long: LONG, suggested: false, calls: 0, foreign: false, children: 0, stopped: false };
+    const SHORT: History = History {
+        length: 10,
+        long: LONG_HISTORY,
+        suggested: false,
+        calls: 0,
+        foreign: false,
+        children: 0,
+        stopped: false,
+    };
 
     #[test]
-    fn a_long_history_begins_nothing_more_and_is_continued_once_nothing_would_be_lost() {
-        let long = History { length: LONG, ..SHORT };
+    fn a_long_history_begins_no_more_nodes_and_is_continued_when_no_call_is_in_flight() {
+        let long = History { length: LONG_HISTORY, ..SHORT };
         let table = [
             (SHORT, true, false),
             (History { suggested: true, ..SHORT }, true, true),
@@ -68,12 +75,12 @@ mod tests {
             (History { children: 3, stopped: true, ..long }, true, false),
             (History { stopped: true, ..long }, true, false),
             (History { stopped: true, suggested: true, ..SHORT }, true, false),
-            (History { stopped: true, length: LONG / 4 * 9, ..long }, false, true),
+            (History { stopped: true, length: LONG_HISTORY / 4 * 9, ..long }, false, true),
             (History { calls: 1, foreign: true, ..long }, true, false),
-            (History { calls: 1, foreign: true, length: LONG / 4 * 9, ..long }, false, false),
+            (History { calls: 1, foreign: true, length: LONG_HISTORY / 4 * 9, ..long }, false, false),
         ];
         for (history, begins, continues) in table {
-            assert_eq!((history.may_begin(), history.is_to_be_continued()), (begins, continues), "{history:?}");
+            assert_eq!((history.may_begin(), history.should_continue_as_new()), (begins, continues), "{history:?}");
         }
     }
 }

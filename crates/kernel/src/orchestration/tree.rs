@@ -1,39 +1,38 @@
-//! Rules about a whole tree of executions that one owner holds: who may have a child, and whether anybody needs to hold
-//! it.
+//! Rules for a whole tree (an execution with all its children), which one process owns: which nodes may start a child,
+//! and whether the tree can be parked. No process holds a parked tree in memory.
 //!
 //! Invariants
-//! - At most `MOST` children of one depth are open at once; more wait their turn. The bound is of a depth, so that
-//!   whoever waits for children of its own never keeps them from their turn.
-//! - What was begun before this process had the run has its turn already: it is found before anything new begins, and
-//!   the wait for that is nobody's.
-//! - A tree is parked only if nothing of it is in flight, ready or to be looked at.
+//! - At most `MAX_OPEN_PER_DEPTH` children of one depth are open at once; further children wait for their turn. The
+//!   limit is per depth, so a parent that waits for its children never takes a place that they need.
+//! - Children that an earlier owner started count, too. So all of them are found before a new child starts.
+//! - A tree is parked only if none of its nodes is in flight, ready or waiting to be checked.
 //!
-//! Not here: how many calls are in flight (`room`), how many descendants a root may have (`kind::workflow`).
+//! Not here: how many calls are in flight (`capacity`), how many descendants a root may have (`kind::workflow`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The most open children of one depth.
-const MOST: usize = 256;
-/// A tree is given up by its owner when nothing happens for longer than this.
+/// The maximum number of open children at one depth.
+const MAX_OPEN_PER_DEPTH: usize = 256;
+/// A tree is parked when nothing happens in it for longer than this.
 pub const PARK_AFTER: Duration = Duration::from_secs(5);
 
-/// For how long nothing of a tree needs an owner, if that is worth giving it up. `busy`: how much is in flight, ready
-/// to be begun, or to be looked at. `next`: when the next thing happens by itself.
+/// How long a tree can be parked; none if parking is not worthwhile. `busy`: how many targets are in flight, ready, or
+/// waiting to be checked. `next`: the time until its next timer.
 pub fn may_park(busy: usize, next: Duration) -> Option<Duration> {
     (busy == 0 && next > PARK_AFTER).then_some(next)
 }
 
-/// Which nodes of a tree have a child, and which wait until they may.
+/// Which nodes of a tree have a child, and which wait for their turn to start one.
 #[derive(Debug)]
 pub struct Children<K> {
-    /// The nodes that have a child, or are about to, with how deep they are.
+    /// The nodes that have a child or are about to start one, with their depth.
     open: BTreeMap<K, u32>,
-    /// How many of them there are, by depth.
+    /// How many nodes are open, by depth.
     counts: BTreeMap<u32, usize>,
     waiting: BTreeMap<u32, VecDeque<(K, u32)>>,
-    /// Nodes that were begun before, and of which it is not known yet what they made.
+    /// Nodes that an earlier owner began, and whose children have not been found yet.
     sought: BTreeSet<K>,
 }
 
@@ -45,14 +44,14 @@ impl<K> Default for Children<K> {
 }
 
 impl<K: Copy + Ord> Children<K> {
-    /// It was begun before: what it made is to be found.
-    pub fn seek(&mut self, at: K) {
+    /// Records that an earlier owner began this node. No new child starts until the node's child is found.
+    pub fn expect_existing(&mut self, at: K) {
         self.sought.insert(at);
     }
 
-    /// May a node at this depth have its child now? If not, it is told when its turn comes. `again`: it has one
-    /// already.
-    pub fn take(&mut self, (at, attempt): (K, u32), depth: u32, again: bool) -> bool {
+    /// May a node at this depth start its child now? If not, the node waits, and a later call of another method returns
+    /// it when its turn comes. `again`: an earlier owner began the node, so it may have a child already.
+    pub fn admit(&mut self, (at, attempt): (K, u32), depth: u32, again: bool) -> bool {
         if self.open.contains_key(&at) {
             return true;
         }
@@ -69,14 +68,14 @@ impl<K: Copy + Ord> Children<K> {
         self.waiting.values().flatten().any(|(waiting, _)| *waiting == at)
     }
 
-    /// What it made before is here. Answers whose turn it is now.
-    pub fn found(&mut self, at: K) -> Vec<(K, u32)> {
+    /// Records that the child which an earlier owner started was found. Returns the nodes whose turn it is now.
+    pub fn found_existing(&mut self, at: K) -> Vec<(K, u32)> {
         self.sought.remove(&at);
         self.next()
     }
 
-    /// It has no child any more, and wants none. Answers whose turn it is now.
-    pub fn leave(&mut self, at: K) -> Vec<(K, u32)> {
+    /// Records that the node no longer has a child. Returns the nodes whose turn it is now.
+    pub fn release(&mut self, at: K) -> Vec<(K, u32)> {
         let sought = self.sought.remove(&at);
         let Some(depth) = self.open.remove(&at) else {
             if self.is_waiting(at) {
@@ -90,16 +89,16 @@ impl<K: Copy + Ord> Children<K> {
         self.next()
     }
 
-    /// Forgets everything of a frame. Answers whose turn it is now.
+    /// Forgets all nodes of a frame (one execution of the tree). Returns the nodes whose turn it is now.
     pub fn forget(&mut self, frame: RangeInclusive<K>) -> Vec<(K, u32)> {
         self.waiting.values_mut().for_each(|waiting| waiting.retain(|(at, _)| !frame.contains(at)));
         let open: Vec<K> = self.open.range(frame.clone()).map(|(at, _)| *at).collect();
         let sought: Vec<K> = self.sought.range(frame).copied().collect();
-        open.into_iter().chain(sought).flat_map(|at| self.leave(at)).collect()
+        open.into_iter().chain(sought).flat_map(|at| self.release(at)).collect()
     }
 
     fn has_room(&self, depth: u32) -> bool {
-        self.sought.is_empty() && self.counts.get(&depth).is_none_or(|count| *count < MOST)
+        self.sought.is_empty() && self.counts.get(&depth).is_none_or(|count| *count < MAX_OPEN_PER_DEPTH)
     }
 
     fn open(&mut self, at: K, depth: u32) {
@@ -139,46 +138,46 @@ mod tests {
     fn full() -> Children<At> {
         let mut children = Children::default();
         for iteration in 1..=300 {
-            assert_eq!(children.take((at(0, iteration), 1), 1, false), iteration <= 256);
+            assert_eq!(children.admit((at(0, iteration), 1), 1, false), iteration <= 256);
         }
         children
     }
 
     #[test]
-    fn who_leaves_makes_room_for_the_next_of_its_depth() {
+    fn a_released_node_admits_the_next_of_its_depth() {
         let mut children = full();
-        assert!(children.take((at(1, 1), 1), 2, false), "another depth has children of its own");
-        assert_eq!(children.leave(at(1, 1)), []);
-        assert_eq!(children.leave(at(0, 7)), [(at(0, 257), 1)]);
-        assert_eq!(children.leave(at(0, 7)), [], "once");
-        assert_eq!(children.leave(at(0, 258)), [], "one that waited, and waits no more");
-        assert_eq!(children.leave(at(0, 8)), [(at(0, 259), 1)]);
-        assert_eq!(count(&children, 1), MOST);
+        assert!(children.admit((at(1, 1), 1), 2, false), "each depth has its own limit");
+        assert_eq!(children.release(at(1, 1)), []);
+        assert_eq!(children.release(at(0, 7)), [(at(0, 257), 1)]);
+        assert_eq!(children.release(at(0, 7)), [], "a second release changes nothing");
+        assert_eq!(children.release(at(0, 258)), [], "the node only waited, so no place becomes free");
+        assert_eq!(children.release(at(0, 8)), [(at(0, 259), 1)]);
+        assert_eq!(count(&children, 1), MAX_OPEN_PER_DEPTH);
     }
 
     #[test]
-    fn what_a_frame_had_is_forgotten_with_it() {
+    fn the_nodes_of_a_frame_are_forgotten_together() {
         let mut children = full();
-        assert!(!children.take((at(5, 1), 1), 1, false));
+        assert!(!children.admit((at(5, 1), 1), 1, false));
         assert_eq!(children.forget(at(0, i32::MIN)..=at(0, i32::MAX)), [(at(5, 1), 1)]);
         assert_eq!(count(&children, 1), 1);
     }
 
     #[test]
-    fn what_was_begun_before_comes_first() {
+    fn existing_children_come_first() {
         let mut children = Children::default();
         for iteration in 1..=2 {
-            children.seek(at(0, iteration));
+            children.expect_existing(at(0, iteration));
         }
-        assert!(!children.take((at(0, 3), 1), 1, false), "something new");
-        assert!(children.take((at(0, 1), 1), 1, true));
-        assert_eq!(children.found(at(0, 1)), []);
-        assert!(children.take((at(0, 2), 1), 1, true));
-        assert_eq!(children.found(at(0, 2)), [(at(0, 3), 1)]);
+        assert!(!children.admit((at(0, 3), 1), 1, false), "a new child waits");
+        assert!(children.admit((at(0, 1), 1), 1, true));
+        assert_eq!(children.found_existing(at(0, 1)), []);
+        assert!(children.admit((at(0, 2), 1), 1, true));
+        assert_eq!(children.found_existing(at(0, 2)), [(at(0, 3), 1)]);
     }
 
     #[test]
-    fn a_tree_is_left_alone_only_if_all_of_it_waits_and_for_long() {
+    fn a_tree_is_parked_only_if_all_of_it_waits_for_long() {
         let (soon, late) = (PARK_AFTER, PARK_AFTER * 2);
         assert_eq!(may_park(0, soon), None);
         assert_eq!(may_park(0, late), Some(late));

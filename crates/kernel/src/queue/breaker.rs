@@ -1,26 +1,26 @@
-//! Whether starts are sent to the engine at all.
+//! A circuit breaker: while the engine is unavailable, no start requests are sent to it.
 //!
-//!     closed ──unavailable──▶ open ──pause over──▶ half-open: one start goes out as the probe
+//!     closed ──unavailable──▶ open ──pause over──▶ half-open: one start is sent as the probe
 //!        ▲                     ▲                     │
 //!        └──── any answer ─────┼─────────────────────┤
 //!                              └─ unavailable, or no answer: a longer pause
 //!
 //! Invariants
-//! - Only an engine that is out of reach opens it; an item's refusal, a doubtful start and a full
-//!   engine do not.
-//! - While it is not closed nothing is claimed and at most one start is on its way.
-//! - Only a probe closes it: an answer to a start sent before the trouble says nothing of now.
+//! - Only an unavailable engine opens the breaker. A refused start, an ambiguous start and a full engine do not.
+//! - While the breaker is not closed, at most one start is in flight. Items are claimed only if the probe needs one.
+//! - Only the answer to a probe closes the breaker. The answer to a start that was sent before the breaker opened does
+//!   not show whether the engine is available now.
 //!
-//! Not here: what an answer means for its item (`queue`), keeping the time (`server::queue::breaker`).
+//! Not here: what an answer of the engine means for the queue item (`queue`), the clock (`server::queue::breaker`).
 
 use std::time::Duration;
 
-use crate::queue::Answer;
+use crate::queue::StartOutcome;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Where it stands. Times are counted from a beginning that the caller chose.
+/// The state of the breaker. Times count from an instant that the caller chooses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
     #[default]
@@ -39,20 +39,20 @@ pub enum State {
 /// Whether a start may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    Go,
-    /// It may, as the one that finds out; its answer is to be told.
+    Send,
+    /// Send the start as the probe, and report its outcome with `record`.
     Probe,
-    /// Not before this time, nor then if another is the probe.
+    /// Call `permit` again at this time; another start may have become the probe before that.
     WaitUntil(Duration),
-    /// Not before the probe was answered.
-    Wait,
+    /// Wait until the probe is answered.
+    WaitForProbe,
 }
 
 /// The breaker of one process for one engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breaker {
     state: State,
-    /// Probes in a row that did not help.
+    /// How many probes in a row failed.
     failed_probes: u32,
 }
 
@@ -61,8 +61,9 @@ impl Breaker {
         &self.state
     }
 
-    /// May new items be claimed? With nobody waiting to be the probe, one may.
-    pub fn may_claim(&self, now: Duration, waiting: usize) -> usize {
+    /// How many new items may be claimed. Closed: any number. Due for a probe: one, if no item is claimed already that
+    /// can be the probe (`waiting` counts these). Otherwise none.
+    pub fn claim_limit(&self, now: Duration, waiting: usize) -> usize {
         match &self.state {
             State::Closed => usize::MAX,
             State::Open { probe_at, .. } if waiting == 0 && *probe_at <= now => 1,
@@ -70,11 +71,11 @@ impl Breaker {
         }
     }
 
-    /// Somebody wants to send a start.
-    pub fn ask(&mut self, now: Duration) -> Permission {
+    /// May a start be sent now?
+    pub fn permit(&mut self, now: Duration) -> Permission {
         match &self.state {
-            State::Closed => Permission::Go,
-            State::HalfOpen { .. } => Permission::Wait,
+            State::Closed => Permission::Send,
+            State::HalfOpen { .. } => Permission::WaitForProbe,
             State::Open { probe_at, .. } if *probe_at > now => Permission::WaitUntil(*probe_at),
             State::Open { since, reason, .. } => {
                 self.state = State::HalfOpen { since: *since, reason: reason.clone() };
@@ -83,18 +84,23 @@ impl Breaker {
         }
     }
 
-    /// An engine answered a start.
-    pub fn heard(&mut self, now: Duration, answer: &Answer, probe: bool) {
+    /// Records how the engine answered a start. `probe` means that this start was the probe.
+    pub fn record(&mut self, now: Duration, answer: &StartOutcome, probe: bool) {
         match answer {
-            Answer::Unavailable(reason) => self.unavailable(now, reason, probe),
-            Answer::Ambiguous(reason) if probe => self.unavailable(now, reason, probe),
-            Answer::Started | Answer::AlreadyThere | Answer::Refused(_) if probe => *self = Breaker::default(),
-            Answer::Started | Answer::AlreadyThere | Answer::Refused(_) | Answer::Ambiguous(_) => {}
+            StartOutcome::Unavailable(reason) => self.unavailable(now, reason, probe),
+            StartOutcome::Ambiguous(reason) if probe => self.unavailable(now, reason, probe),
+            StartOutcome::Started | StartOutcome::AlreadyStarted | StartOutcome::Refused(_) if probe => {
+                *self = Breaker::default()
+            }
+            StartOutcome::Started
+            | StartOutcome::AlreadyStarted
+            | StartOutcome::Refused(_)
+            | StartOutcome::Ambiguous(_) => {}
         }
     }
 
-    /// A probe was given up before it was answered: another may be sent at once.
-    pub fn dropped(&mut self, now: Duration) {
+    /// Records that a probe was canceled before its answer. Another probe may be sent immediately.
+    pub fn abandon_probe(&mut self, now: Duration) {
         if let State::HalfOpen { since, reason } = &self.state {
             self.state = State::Open { since: *since, reason: reason.clone(), probe_at: now };
         }
@@ -104,7 +110,7 @@ impl Breaker {
         let since = match &self.state {
             State::Closed => now,
             State::HalfOpen { since, .. } if probe => *since,
-            // Sent before it opened, answered after.
+            // This start was sent before the breaker opened.
             State::Open { .. } | State::HalfOpen { .. } => return,
         };
         self.failed_probes = if probe { self.failed_probes.saturating_add(1) } else { 0 };

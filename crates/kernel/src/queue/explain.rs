@@ -1,20 +1,21 @@
-//! Why an item waits, in the order in which the reasons bind.
+//! Why a queue item waits.
 //!
 //! Invariants
-//! - Every item has an answer; the first reason that holds is the one that would have to change.
-//! - Places in line beyond a thousand are "more than 1,000": nobody pays for counting further.
+//! - The possible reasons are checked in a fixed order. The first reason that applies is the reason of the item, so
+//!   every pending item has a reason. The item cannot start before that reason has gone away.
+//! - A queue position beyond 1,000 is reported as "more than 1,000", because counting further costs too much.
 //!
-//! Not here: gathering the facts (`store::queue`), wording for people (`message`, used by API and CLI alike).
+//! Not here: reading the facts from the database (`store::queue`).
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ExecutionId;
 use crate::queue::{Stage, Status};
 
-/// How far places in line are counted.
+/// The highest queue position that is reported exactly.
 pub const MAX_POSITION: i32 = 1_000;
 
-/// What is known of an item and what bounds it.
+/// The state of an item and of the limits that apply to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub status: Status,
@@ -33,41 +34,41 @@ pub struct Facts {
     pub key: Option<String>,
     pub key_running: i32,
     pub key_limit: i32,
-    /// How many ready items of the workspace go first, counted to one more than `MAX_POSITION`.
+    /// How many ready items of the workspace are ahead, counted up to `MAX_POSITION` + 1.
     pub ahead: Option<i32>,
-    /// A few of those that hold what it waits for, the longest first.
+    /// A few of the executions that use up the limit that the item waits for, the oldest first.
     pub held_by: Vec<ExecutionId>,
-    /// The execution has begun.
+    /// Has a worker begun the execution?
     pub begun: bool,
-    /// What keeps the service from starting anything at all.
+    /// Can the engine start executions now?
     pub engine: EngineState,
-    /// Why the engine does not go on with it, if it does not.
-    pub stuck: Option<Stuck>,
+    /// Why the external engine makes no progress with the execution; `None` if it makes progress.
+    pub stuck: Option<RunProblem>,
 }
 
-/// Why an engine elsewhere does not go on with a run, and will not by itself.
+/// Why an external engine makes no progress with a run until an operator helps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stuck {
-    /// Whoever does its work fails to.
-    Failing(String),
-    /// Nobody is there to do it.
-    Idle(String),
+pub enum RunProblem {
+    /// The worker fails at each attempt to continue the run.
+    WorkFails(String),
+    /// No worker polls for this run.
+    NoWorker(String),
 }
 
-/// Whether the engine takes starts.
+/// Whether the engine accepts starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum EngineState {
     #[default]
-    Takes,
-    /// Turned off by configuration: items wait.
+    Available,
+    /// The engine is disabled by configuration.
     Off,
-    /// It holds as many runs as it can.
+    /// The engine runs as many executions as its limit allows.
     Full,
     Unavailable {
         since: String,
         error: String,
     },
-    /// With one dispatcher at a time: no living process of ours is it.
+    /// Only one process may dispatch at a time (`dispatch.exclusive`), and no living process dispatches now.
     NoDispatcher {
         error: String,
     },
@@ -76,7 +77,7 @@ pub enum EngineState {
 /// The reason an item is not running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-// Fields are renamed one by one: the API's description does not know rename_all_fields.
+// Fields are renamed one by one: the OpenAPI generator does not support rename_all_fields.
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Waiting {
     WorkspaceDeleted,
@@ -84,72 +85,80 @@ pub enum Waiting {
     WorkspacePaused,
     DefinitionPaused,
     DelayedUntil {
-        at: String,
+        #[serde(rename = "availableAt")]
+        #[cfg_attr(feature = "schema", schema(format = DateTime))]
+        available_at: String,
     },
+    /// The engine refused the start, and there will be another attempt.
     BackingOff {
-        until: String,
+        #[serde(rename = "nextAttemptAt")]
+        #[cfg_attr(feature = "schema", schema(format = DateTime))]
+        next_attempt_at: String,
         attempts: u32,
         error: String,
     },
     EngineOff,
     EngineUnavailable {
-        since: String,
+        #[serde(rename = "unavailableSinceAt")]
+        #[cfg_attr(feature = "schema", schema(format = DateTime))]
+        unavailable_since_at: String,
         error: String,
     },
-    /// No process dispatches now.
+    /// No process dispatches items now.
     NoDispatcher {
         error: String,
     },
     KeyFull {
-        key: String,
+        #[serde(rename = "concurrencyKey")]
+        concurrency_key: String,
         running: i32,
         limit: i32,
-        #[serde(default, rename = "heldBy")]
+        #[serde(default, rename = "heldByExecutionIds")]
         held_by: Vec<ExecutionId>,
     },
     DefinitionFull {
         running: i32,
         limit: i32,
-        #[serde(default, rename = "heldBy")]
+        #[serde(default, rename = "heldByExecutionIds")]
         held_by: Vec<ExecutionId>,
     },
     WorkspaceFull {
         running: i32,
         limit: i32,
-        #[serde(default, rename = "heldBy")]
+        #[serde(default, rename = "heldByExecutionIds")]
         held_by: Vec<ExecutionId>,
     },
     EngineFull,
-    /// Nothing but its turn.
+    /// Nothing blocks the item; it waits for its turn.
     Turn,
-    /// It was handed to the engine, and no worker has picked it up yet.
+    /// The item was sent to the engine, and no worker has started it yet.
     Starting,
-    /// It runs in an engine elsewhere that cannot go on with it.
+    /// The execution runs on an external engine, whose workers fail at each attempt.
     Stuck {
         error: String,
     },
-    /// It was handed to an engine elsewhere, and there is no worker to go on with it.
+    /// The execution was sent to an external engine, and no worker polls for it.
     NoWorker {
         error: String,
     },
 }
 
-/// An item's place and why it is there; nothing for one that runs or has ended.
+/// Why an item waits; `None` if its execution runs or has ended.
 pub fn explain(facts: &Facts) -> Option<Waiting> {
     match facts.status {
         Status::Pending => Some(waiting(facts)),
-        // It keeps its claim and its slot while the engine is out of reach.
+        // The engine may become unavailable after the claim. The item then keeps its claim and its slot.
         Status::Claimed => Some(unavailable(&facts.engine).unwrap_or(Waiting::Starting)),
         Status::Dispatched if let Some(stuck) = &facts.stuck => Some(match stuck.clone() {
-            Stuck::Failing(error) => Waiting::Stuck { error },
-            Stuck::Idle(error) => Waiting::NoWorker { error },
+            RunProblem::WorkFails(error) => Waiting::Stuck { error },
+            RunProblem::NoWorker(error) => Waiting::NoWorker { error },
         }),
         Status::Dispatched if !facts.begun => Some(Waiting::Starting),
         Status::Dispatched | Status::Failed | Status::Gone => None,
     }
 }
 
-/// The place in line of a ready item: 1 is next. Nothing for one that waits for something else.
+/// The queue position of a ready item: 1 is next. `None` for an item that waits for something other than its turn.
 pub fn position(facts: &Facts) -> Option<i32> {
     (facts.status == Status::Pending).then_some(facts.ahead).flatten().map(|ahead| ahead + 1)
 }
@@ -162,15 +171,15 @@ fn waiting(facts: &Facts) -> Waiting {
         _ if facts.workspace_paused => Waiting::WorkspacePaused,
         _ if facts.definition_paused => Waiting::DefinitionPaused,
         Stage::Delayed if facts.attempts > 0 => Waiting::BackingOff {
-            until: facts.available_at.clone(),
+            next_attempt_at: facts.available_at.clone(),
             attempts: facts.attempts,
             error: facts.last_error.clone().unwrap_or_default(),
         },
-        Stage::Delayed => Waiting::DelayedUntil { at: facts.available_at.clone() },
+        Stage::Delayed => Waiting::DelayedUntil { available_at: facts.available_at.clone() },
         _ if facts.engine == EngineState::Off => Waiting::EngineOff,
         _ if let Some(unavailable) = unavailable(&facts.engine) => unavailable,
         Stage::WaitsForKey => Waiting::KeyFull {
-            key: facts.key.clone().unwrap_or_default(),
+            concurrency_key: facts.key.clone().unwrap_or_default(),
             running: facts.key_running,
             limit: facts.key_limit,
             held_by: facts.held_by.clone(),
@@ -191,44 +200,48 @@ fn waiting(facts: &Facts) -> Waiting {
 fn unavailable(engine: &EngineState) -> Option<Waiting> {
     match engine {
         EngineState::Unavailable { since, error } => {
-            Some(Waiting::EngineUnavailable { since: since.clone(), error: error.clone() })
+            Some(Waiting::EngineUnavailable { unavailable_since_at: since.clone(), error: error.clone() })
         }
         EngineState::NoDispatcher { error } => Some(Waiting::NoDispatcher { error: error.clone() }),
-        EngineState::Takes | EngineState::Off | EngineState::Full => None,
+        EngineState::Available | EngineState::Off | EngineState::Full => None,
     }
 }
 
 impl Waiting {
-    /// The reason as a sentence, the same wherever it is shown.
+    /// The reason as a sentence. The API and the CLI show the same text.
     pub fn message(&self) -> String {
         match self {
-            Waiting::WorkspaceDeleted => "its workspace was deleted; it will be failed".to_owned(),
-            Waiting::DefinitionDeleted => "its definition was deleted; it will be failed".to_owned(),
+            Waiting::WorkspaceDeleted => "its workspace was deleted, so the execution will be marked FAILED".to_owned(),
+            Waiting::DefinitionDeleted => {
+                "its definition was deleted, so the execution will be marked FAILED".to_owned()
+            }
             Waiting::WorkspacePaused => "its workspace is paused".to_owned(),
             Waiting::DefinitionPaused => "its definition is paused".to_owned(),
-            Waiting::DelayedUntil { at } => format!("it is not to start before {at}"),
-            Waiting::BackingOff { until, attempts, error } => {
-                format!("the engine refused it {attempts} time(s), next try at {until}: {error}")
+            Waiting::DelayedUntil { available_at } => {
+                format!("it was scheduled to start no earlier than {available_at}")
             }
-            Waiting::EngineOff => "the workflow engine is turned off (workflow.engine.enabled = false)".to_owned(),
-            Waiting::EngineUnavailable { since, error } => {
-                format!("the engine has been unavailable since {since}: {error}")
+            Waiting::BackingOff { next_attempt_at, attempts, error } => {
+                format!("the engine refused the start {attempts} time(s); next attempt at {next_attempt_at}: {error}")
             }
-            Waiting::NoDispatcher { error } => format!("no process dispatches now: {error}"),
-            Waiting::KeyFull { key, running, limit, .. } => {
-                format!("{running} of {limit} executions with concurrency key {key:?} are running")
+            Waiting::EngineOff => "the workflow engine is disabled (workflow.engine.enabled = false)".to_owned(),
+            Waiting::EngineUnavailable { unavailable_since_at, error } => {
+                format!("the engine has been unavailable since {unavailable_since_at}: {error}")
+            }
+            Waiting::NoDispatcher { error } => format!("no process dispatches items now: {error}"),
+            Waiting::KeyFull { concurrency_key, running, limit, .. } => {
+                format!("its concurrency key {concurrency_key:?} is full: {running} of {limit} executions are running")
             }
             Waiting::DefinitionFull { running, limit, .. } => {
-                format!("{running} of {limit} executions of its definition are running")
+                format!("its definition is full: {running} of {limit} executions are running")
             }
             Waiting::WorkspaceFull { running, limit, .. } => {
                 format!("the workspace is full: {running} of {limit} executions are running")
             }
-            Waiting::EngineFull => "the engine holds as many runs as it can".to_owned(),
-            Waiting::Turn => "it is about to start".to_owned(),
-            Waiting::Stuck { error } => format!("the engine cannot go on with it: {error}"),
-            Waiting::NoWorker { error } => format!("there is no worker to go on with it: {error}"),
-            Waiting::Starting => "it was handed to the engine and no worker has picked it up yet".to_owned(),
+            Waiting::EngineFull => "the engine is full: it runs as many executions as it can".to_owned(),
+            Waiting::Turn => "it waits only for its turn".to_owned(),
+            Waiting::Stuck { error } => format!("the engine makes no progress with it: {error}"),
+            Waiting::NoWorker { error } => format!("no worker polls for it: {error}"),
+            Waiting::Starting => "it was sent to the engine, and no worker has started it yet".to_owned(),
         }
     }
 }

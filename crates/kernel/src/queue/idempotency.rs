@@ -1,16 +1,17 @@
-//! Idempotency keys that the service derives, and which a client may therefore not choose.
+//! Recognizes idempotency keys that the service itself derives. A client must not use such a key.
 //!
 //! Invariants
-//! - Each derived key is `{prefix}{uuid}/…`, with the prefix of its source and the id of what it is derived from, in
-//!   lower case. A client's key of that form is refused, so neither can stand in the other's way.
+//! - Each derived key has the form `{prefix}{uuid}/…`. The prefix names the source of the key, and the lower-case UUID
+//!   is the id of the object that the key is derived from. A client's key of that form is refused, so a client's key
+//!   and a derived key never collide.
 //!
-//! Not here: where they are derived: `server::http::hooks`, `store::schedule::fire`, a detached WORKFLOW of both
-//! engines, and `functions/work.sql` for jobs. `functions/shared/enqueue.sql` refuses the same forms.
+//! Not here: deriving keys. That is done in `server::http::triggers`, `store::schedule::fire`, both engines (for a
+//! detached WORKFLOW) and `functions/jobs.sql`. `functions/shared/enqueue.sql` refuses the same forms.
 
 use uuid::Uuid;
 
-/// What a derived key begins with: a hook's request, a schedule's tick, a node's detached start, a job's try.
-const PREFIXES: [&str; 4] = ["hook/", "schedule:", "node/", "event:"];
+/// The prefixes of derived keys, for: a trigger's request, a schedule's tick, a node's detached start, a job's attempt.
+const PREFIXES: [&str; 4] = ["trigger/", "schedule:", "node/", "event:"];
 
 /// Is this a key that only the service itself may use?
 pub fn is_reserved(key: &str) -> bool {
@@ -28,14 +29,14 @@ mod tests {
         let id = "019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a";
         for prefix in PREFIXES {
             assert!(is_reserved(&format!("{prefix}{id}/x")), "{prefix}");
-            assert!(!is_reserved(&format!("{prefix}{id}")), "nothing is derived so: {prefix}");
-            assert!(!is_reserved(&format!("{prefix}{}/x", id.to_uppercase())), "it is compared letter by letter");
+            assert!(!is_reserved(&format!("{prefix}{id}")), "the service derives no key of this form: {prefix}");
+            assert!(!is_reserved(&format!("{prefix}{}/x", id.to_uppercase())), "derived keys are in lower case");
             assert!(!is_reserved(&format!("{prefix}42/x")));
         }
         for kind in ["id", "mac", "key"] {
-            assert!(is_reserved(&format!("hook/{id}/{kind}/x")), "a hook derives it: {kind}");
+            assert!(is_reserved(&format!("trigger/{id}/{kind}/x")), "a trigger derives this key: {kind}");
         }
-        for key in ["", "order-42", "hook", "my/hook/x", id] {
+        for key in ["", "order-42", "trigger", "my/trigger/x", id] {
             assert!(!is_reserved(key), "{key}");
         }
     }

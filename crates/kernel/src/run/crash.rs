@@ -1,26 +1,29 @@
-//! When a run that outlives its processes is put alone, and when it is given up.
+//! Crash loops: decides when a run whose owner processes keep dying is resumed alone, and when it is ended as FAILED.
 //!
 //! Invariants
-//! - Only a death counts: a slow or unreachable holder, or an open breaker, never does.
-//! - Only deaths in a row without a new fact count; progress starts the count again.
-//! - From the third on a run is resumed alone, so that the innocent beside it are not counted with
-//!   it; from then on only deaths while alone count. Ten end it.
-//! - A run is alone from the moment its turn comes, not while it waits for it: until then whoever has the
-//!   turn may be what kills the process.
+//! - Only the death of the owner process counts. A slow or unreachable owner does not count, nor does an open circuit
+//!   breaker.
+//! - Only consecutive deaths count between which the run recorded no new fact. After progress the count starts at 1.
+//! - From the third death on, a run is resumed alone: of all runs with so many deaths, its process performs only this
+//!   one at a time. From then on only deaths while the run is alone count, so that a death is counted only for the run
+//!   that probably caused it.
+//! - The tenth death ends the run.
+//! - A run is alone from the moment its turn comes. Deaths before its turn do not count, because the run whose turn it
+//!   is may be the one that kills the process.
 //!
-//! Not here: who is dead (`store::process`), carrying the verdict out (`server::run::resume`).
+//! Not here: which processes are dead (`store::process`), carrying out the decision (`server::run::resume`).
 
-/// What is kept of a run's deaths.
+/// How often a run's owner died without progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deaths {
     pub count: i32,
-    /// It had its turn to run alone; noted when that came.
+    /// The run's turn to run alone had come. The engine stores this before it performs a node of the run.
     pub alone: bool,
 }
 
-/// How to go on with a run whose holder died.
+/// What to do with a run whose owner died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AfterDeath {
     Resume,
     ResumeAlone,
     GiveUp,
@@ -29,19 +32,20 @@ pub enum Verdict {
 const ALONE_FROM: i32 = 3;
 const GIVE_UP_AT: i32 = 10;
 
-/// How many deaths there are with one more, and what follows. Under its next holder it has not had its turn.
-pub fn after_death(before: Deaths, progressed: bool) -> (i32, Verdict) {
+/// Counts one more death of the owner, and decides what happens to the run. The caller stores `alone` as false with the
+/// new count, because under its next owner the run has to wait for its turn again.
+pub fn after_death(before: Deaths, progressed: bool) -> (i32, AfterDeath) {
     let count = match (progressed, before.count, before.alone) {
         (true, _, _) => 1,
         (false, count, false) if count >= ALONE_FROM => count,
         (false, count, _) => count + 1,
     };
-    let verdict = match count {
-        GIVE_UP_AT.. => Verdict::GiveUp,
-        ALONE_FROM.. => Verdict::ResumeAlone,
-        _ => Verdict::Resume,
+    let next = match count {
+        GIVE_UP_AT.. => AfterDeath::GiveUp,
+        ALONE_FROM.. => AfterDeath::ResumeAlone,
+        _ => AfterDeath::Resume,
     };
-    (count, verdict)
+    (count, next)
 }
 
 #[cfg(test)]
@@ -49,26 +53,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_deaths_without_progress_end_it_and_progress_forgives() {
-        use Verdict::*;
+    fn ten_deaths_without_progress_end_a_run_and_progress_resets_the_count() {
+        use AfterDeath::*;
         let mut deaths = Deaths::default();
-        let mut told = Vec::new();
+        let mut decisions = Vec::new();
         for _ in 0..10 {
-            let (count, verdict) = after_death(deaths, false);
-            told.push(verdict);
-            deaths = Deaths { count, alone: verdict == ResumeAlone };
+            let (count, next) = after_death(deaths, false);
+            decisions.push(next);
+            deaths = Deaths { count, alone: next == ResumeAlone };
         }
         let mut expected = vec![Resume, Resume];
         expected.extend([ResumeAlone; 7]);
         expected.push(GiveUp);
-        assert_eq!(told, expected);
+        assert_eq!(decisions, expected);
         assert_eq!(after_death(deaths, true), (1, Resume));
     }
 
     #[test]
-    fn a_death_that_was_not_alone_is_not_held_against_a_suspect() {
-        let suspect = Deaths { count: 5, alone: false };
-        assert_eq!(after_death(suspect, false), (5, Verdict::ResumeAlone));
-        assert_eq!(after_death(Deaths { alone: true, ..suspect }, false), (6, Verdict::ResumeAlone), "its own is");
+    fn a_death_while_not_alone_is_not_counted() {
+        let isolated = Deaths { count: 5, alone: false };
+        assert_eq!(after_death(isolated, false), (5, AfterDeath::ResumeAlone));
+        assert_eq!(
+            after_death(Deaths { alone: true, ..isolated }, false),
+            (6, AfterDeath::ResumeAlone),
+            "a death while alone counts"
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! Why a node or an execution failed, whether that is worth another try, and how long to wait first.
+//! Why a node or an execution failed, whether the failure is retried, and how long to wait first.
 //!
 //! Invariants
-//! - A failure is data: stored, shown, and never re-classified on its way.
-//! - Only failures of the node's own work are attempts; crashes and outages never come here.
-//! - The wait before an attempt depends on nothing but policy, execution, node and attempt.
+//! - A failure is data: it is stored and shown, and its class never changes.
+//! - Only failures of a node's own work use up attempts. Crashes of processes and outages do not.
+//! - The wait before an attempt depends only on policy, failure, execution, node, loop item and attempt.
 //!
-//! Not here: when to look again (a shell keeps the time), what a failure does to a graph (`run`).
+//! Not here: the timer for the retry (the shells), what a failure does to a graph (`run`).
 
 use std::time::Duration;
 
@@ -13,119 +13,92 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::ids::{ExecutionId, NodeKey};
+use crate::names::names;
 use crate::run::node;
 
-/// What kind of failure it was; the wire name is stable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Class {
-    /// The other side answered 4xx.
-    HttpClientError,
-    /// The other side answered 5xx.
-    HttpServerError,
-    /// The graph itself cannot go on: a branch that does not exist, a FAIL node.
-    ControlFlowError,
-    /// The node's configuration or input is not acceptable.
-    ValidationError,
-    /// The call is not allowed to be made.
-    SecurityError,
-    /// The work took longer than it may.
-    Timeout,
-    /// Anything else that went wrong while doing the work.
-    ExecutionError,
-    /// The node's work broke off in the middle: a fault of ours, never of the user.
-    Panicked,
-    /// The result cannot be stored.
-    UnstorableOutput,
-    /// A graph that ended with unsettled nodes: a fault of ours, never of the user.
-    Stalled,
-    /// Every process that ran it died.
-    CrashLoop,
-    /// The engine no longer knows the run.
-    EngineLost,
-    /// The engine refused the start too often.
-    DispatchRefused,
-    /// The workspace was deleted before the execution could start.
-    WorkspaceGone,
-    /// The definition or its version was deleted before the execution could start.
-    DefinitionGone,
-    /// The stored graph cannot be run by this build's semantics.
-    BadGraph,
-    /// The execution's deadline passed.
-    DeadlinePassed,
-    /// Somebody ended the execution by force.
-    Terminated,
-    /// It may be performed at most once, and was interrupted while it was: whether it took effect is not known.
-    ResultUnknown,
-    /// Too many executions already started each other in a row.
-    GenerationLimit,
-}
-
-impl Class {
-    /// The wire name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::HttpClientError => "HTTP_CLIENT_ERROR",
-            Class::HttpServerError => "HTTP_SERVER_ERROR",
-            Class::ControlFlowError => "CONTROL_FLOW_ERROR",
-            Class::ValidationError => "VALIDATION_ERROR",
-            Class::SecurityError => "SECURITY_ERROR",
-            Class::Timeout => "TIMEOUT",
-            Class::ExecutionError => "EXECUTION_ERROR",
-            Class::Panicked => "PANICKED",
-            Class::UnstorableOutput => "UNSTORABLE_OUTPUT",
-            Class::Stalled => "STALLED",
-            Class::CrashLoop => "CRASH_LOOP",
-            Class::EngineLost => "ENGINE_LOST",
-            Class::DispatchRefused => "DISPATCH_REFUSED",
-            Class::WorkspaceGone => "WORKSPACE_GONE",
-            Class::DefinitionGone => "DEFINITION_GONE",
-            Class::BadGraph => "BAD_GRAPH",
-            Class::DeadlinePassed => "DEADLINE_PASSED",
-            Class::Terminated => "TERMINATED",
-            Class::ResultUnknown => "RESULT_UNKNOWN",
-            Class::GenerationLimit => "GENERATION_LIMIT",
-        }
+names! {
+    /// The class of a failure. The names never change, because clients see them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum Class {
+        /// The called service answered with a status 4xx.
+        HttpClientError = "HTTP_CLIENT_ERROR",
+        /// The called service answered with a status 5xx.
+        HttpServerError = "HTTP_SERVER_ERROR",
+        /// The graph cannot continue: a node chose a branch that does not exist, or a FAIL node was performed.
+        ControlFlowError = "CONTROL_FLOW_ERROR",
+        /// The node's configuration or input is invalid.
+        ValidationError = "VALIDATION_ERROR",
+        /// The call is not allowed.
+        SecurityError = "SECURITY_ERROR",
+        /// The work took longer than its timeout allows.
+        Timeout = "TIMEOUT",
+        /// Any other failure of the work.
+        ExecutionError = "EXECUTION_ERROR",
+        /// The node's work panicked: a bug in Forebay.
+        Panicked = "PANICKED",
+        /// The database cannot store the node's output.
+        UnstorableOutput = "UNSTORABLE_OUTPUT",
+        /// The graph ended with unsettled nodes: a bug in Forebay.
+        Stalled = "STALLED",
+        /// Every process that ran the execution died.
+        CrashLoop = "CRASH_LOOP",
+        /// The engine no longer knows the run.
+        EngineLost = "ENGINE_LOST",
+        /// The engine refused too often to start the execution.
+        DispatchRefused = "DISPATCH_REFUSED",
+        /// The workspace was deleted before the execution could start.
+        WorkspaceGone = "WORKSPACE_GONE",
+        /// The definition or its version was deleted before the execution could start.
+        DefinitionGone = "DEFINITION_GONE",
+        /// This build cannot run the stored graph, or cannot read the stored state of the run.
+        BadGraph = "BAD_GRAPH",
+        /// The execution's deadline passed.
+        DeadlinePassed = "DEADLINE_PASSED",
+        /// A person terminated the execution.
+        Terminated = "TERMINATED",
+        /// A node that may be performed at most once was interrupted: it is not known whether it took effect.
+        ResultUnknown = "RESULT_UNKNOWN",
+        /// Too many executions have started one another in a chain.
+        GenerationLimit = "GENERATION_LIMIT",
     }
 }
 
-/// A failure as it is recorded: on the node, on the execution, in every answer.
+/// A failure as Forebay stores it with the node and the execution, and returns it in API responses.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     #[serde(rename = "type")]
     pub class: Class,
     pub message: String,
-    /// The HTTP status, where there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The HTTP status, if the failure comes from an HTTP response.
     pub status: Option<u16>,
-    /// How long the other side asked us to wait.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How long the called service asked to wait before a retry.
     pub retry_after_ms: Option<u64>,
-    /// The node that failed; absent when the execution itself did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The node that failed; absent if no single node caused the failure.
     pub node: Option<NodeKey>,
-    /// The expression that failed; absent when none did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expression: Option<Box<Blame>>,
+    /// The expression that failed; absent if no expression failed.
+    pub expression: Option<Box<FailedExpression>>,
 }
 
-/// The expression to blame for a failure, and where in it.
+/// The expression that failed, and where in its text.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blame {
+pub struct FailedExpression {
     /// The text of the expression.
     pub source: String,
-    /// Where in the text, in bytes.
+    /// The position of the failure in the text, in bytes.
     pub offset: usize,
-    /// A JSON pointer to where it stood in the node's `with`, where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// A JSON pointer to the expression in the node's `with`, if known.
     pub pointer: Option<String>,
 }
 
-/// The longest message that is kept.
+/// The maximum length of a failure's message, in bytes.
 pub const MAX_MESSAGE_LEN: usize = 4_096;
 
 impl Failure {
-    /// A failure of a class, with a message cut to what is kept and freed of what cannot be stored.
+    /// Creates a failure. Cuts the message to `MAX_MESSAGE_LEN`, and removes NUL characters, because PostgreSQL cannot
+    /// store them.
     pub fn new(class: Class, message: impl AsRef<str>) -> Self {
         let message = message.as_ref().chars().filter(|c| *c != '\0');
         let mut kept = String::new();
@@ -138,7 +111,7 @@ impl Failure {
         Self { class, message: kept, status: None, retry_after_ms: None, node: None, expression: None }
     }
 
-    /// The failure that an HTTP status means, or none for a status that is no failure.
+    /// The failure for an HTTP status; none unless the status is 4xx or 5xx.
     pub fn from_status(status: u16, message: impl AsRef<str>, retry_after: Option<Duration>) -> Option<Self> {
         let class = match status {
             400..=499 => Class::HttpClientError,
@@ -149,33 +122,63 @@ impl Failure {
         Some(Self { status: Some(status), retry_after_ms, ..Self::new(class, message) })
     }
 
-    /// The same failure, told of a node.
+    /// The same failure, attributed to a node.
     pub fn at(self, node: NodeKey) -> Self {
         Self { node: Some(node), ..self }
     }
 
-    /// What is said of a node that may be performed at most once and was interrupted: its process died, or it was
+    /// The failure of a node that may be performed at most once and was interrupted: its process died, or it was
     /// stopped.
     pub fn unknown() -> Self {
-        let message = "it was interrupted while it was being performed, and it may be performed at most once: \
-                       find out whether it took effect, then rerun with resolve done or repeat";
+        let message = "the node was interrupted during its work, and it may be performed at most once: find out \
+                       whether it took effect, then rerun with resolve done or repeat";
         Self::new(Class::ResultUnknown, message)
     }
 
-    /// What is said of a node whose work panicked. It is not tried again: it would panic again.
-    pub fn panicked() -> Self {
-        Self::new(Class::Panicked, "the node's work broke off unexpectedly: a fault of Forebay's, look into its log")
+    /// A failure that only a bug in Forebay can cause.
+    pub fn bug(what: &str) -> Self {
+        Self::new(Class::ExecutionError, format!("{what}: a bug in Forebay, please report it"))
     }
 
-    /// How a node ends that fails so and is not tried again.
-    pub fn leaves(&self) -> node::Status {
+    /// The database refused the output of a node.
+    pub fn unstorable_output() -> Self {
+        let message = "the database cannot store the output of this node; check it for NUL characters and its size";
+        Self::new(Class::UnstorableOutput, message)
+    }
+
+    /// The database refused the input of a node.
+    pub fn unstorable_input() -> Self {
+        let message = "the database cannot store a value of this node; check it for NUL characters and its size";
+        Self::new(Class::ValidationError, message)
+    }
+
+    /// The database refused the outputs of an execution.
+    pub fn unstorable_outputs() -> Self {
+        let message = "the database cannot store the workflow's outputs; check them for NUL characters and their size";
+        Self::new(Class::UnstorableOutput, message)
+    }
+
+    /// The stored state of a node is corrupt.
+    pub fn unreadable_state() -> Self {
+        let message = "the node's stored state cannot be read; ask the operator to check the log";
+        Self::new(Class::ExecutionError, message)
+    }
+
+    /// The failure of a node whose work panicked. It is not retried: it would panic again.
+    pub fn panicked() -> Self {
+        Self::new(Class::Panicked, "the node's work panicked. This is a bug in Forebay: see the log of the process")
+    }
+
+    /// The final status of a node that fails with this failure and is not retried.
+    pub fn node_status(&self) -> node::Status {
         match self.class {
             Class::ResultUnknown => node::Status::Unknown,
             _ => node::Status::Failed,
         }
     }
 
-    /// Is another try worth it? The first line that matches decides.
+    /// May the work be retried after this failure? The first matching line decides: 408, 425 and 429 are retried, other
+    /// 4xx are not.
     pub fn is_retryable(&self) -> bool {
         match (self.class, self.status) {
             (_, Some(408 | 425 | 429)) => true,
@@ -187,7 +190,7 @@ impl Failure {
     }
 }
 
-/// How often and how patiently a node is tried.
+/// How often a node is attempted, and how long it waits between attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -197,7 +200,7 @@ pub struct Policy {
     pub max_ms: u64,
 }
 
-/// How nodes are retried whose authors do not say: those that call over the network, and all others.
+/// The default retry policies: `http` for nodes that call over the network, `work` for all other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profiles {
     pub work: Policy,
@@ -211,25 +214,25 @@ impl Default for Profiles {
 }
 
 impl Policy {
-    /// For work inside the service.
+    /// For work inside Forebay.
     pub const DEFAULT: Policy = Policy { max_attempts: 3, initial_ms: 1_000, factor: 2, max_ms: 30_000 };
     /// For calls over the network.
     pub const HTTP: Policy = Policy { max_attempts: 3, initial_ms: 2_000, factor: 2, max_ms: 60_000 };
-    /// For what is not tried again unless its author says so.
+    /// For work that is not retried unless the workflow's author configures it.
     pub const ONCE: Policy = Policy { max_attempts: 1, ..Policy::DEFAULT };
-    /// The most attempts a user may ask for.
+    /// The highest number of attempts that a user may configure.
     pub const MOST_ATTEMPTS: u32 = 100;
 
-    /// The same, for what is tried once.
+    /// The same policy with one attempt.
     pub fn once(self) -> Policy {
         Policy { max_attempts: 1, ..self }
     }
 
-    /// How long to wait before the next attempt, or none if this failure ends the node.
+    /// How long to wait before the next attempt; none if this failure ends the node.
     ///
-    /// `attempt` is the one that just failed, from 1. The wait grows by `factor`, is cut at
-    /// `max_ms`, is never shorter than what the other side asked for, and is spread over the
-    /// upper half of itself by a hash of execution, node and attempt.
+    /// `attempt` is the attempt that just failed, counted from 1. The wait grows by `factor` with each attempt, up to
+    /// `max_ms`. A hash of execution, node and attempt then picks a value between half of that and all of it. The wait
+    /// is never shorter than the called service asked for, up to `MAX_RETRY_AFTER_MS`.
     pub fn wait_after(
         &self,
         failure: &Failure,
@@ -240,7 +243,8 @@ impl Policy {
         self.wait_after_item(failure, attempt, execution, node, 0)
     }
 
-    /// The same for one iteration of a loop, from 1: items that fail together do not come back together.
+    /// Like `wait_after`, for one item of a loop. `iteration` counts the items from 1; 0 is the node itself. The hash
+    /// includes the iteration, so that items that fail together are not retried together.
     pub fn wait_after_item(
         &self,
         failure: &Failure,
@@ -262,7 +266,7 @@ impl Policy {
     }
 }
 
-/// The longest wait another side may impose on a node.
+/// The longest wait that a called service can impose on a node.
 pub const MAX_RETRY_AFTER_MS: u64 = 3_600_000;
 
 fn jitter(execution: ExecutionId, node: &NodeKey, attempt: u32, iteration: u32) -> u64 {
@@ -277,7 +281,7 @@ fn jitter(execution: ExecutionId, node: &NodeKey, attempt: u32, iteration: u32) 
     digest.iter().take(8).fold(0, |all, byte| (all << 8) | u64::from(*byte))
 }
 
-/// How long a queue item whose start was refused waits before the next try.
+/// How long a queue item waits before the next try, after the engine refused to start its execution.
 pub fn dispatch_backoff(attempt: u32) -> Duration {
     Duration::from_secs(5u64.saturating_mul(2u64.saturating_pow(attempt.saturating_sub(1))).min(300))
 }
@@ -332,7 +336,7 @@ mod tests {
         assert!((500..=1_000).contains(&first), "{first}");
         assert!((1_000..=2_000).contains(&second), "{second}");
         assert_eq!(wait(&failure, 3), None);
-        assert_eq!(wait(&failure, 1), Some(first), "the same question has the same answer");
+        assert_eq!(wait(&failure, 1), Some(first), "the same arguments give the same wait");
     }
 
     #[test]

@@ -1,57 +1,63 @@
-//! What to make of a run that an engine elsewhere should know of.
+//! Compares a run with the state that an external engine reports for it.
 //!
 //! Invariants
-//! - What the engine does not know is given up, never started again: it may have been performed.
-//! - When much is unknown at once, or the engine is another than the one that was started, the
-//!   question is wrong rather than the runs: nothing is given up.
+//! - If the engine does not know a run, its execution is ended as FAILED. The run is never started again, because its
+//!   nodes may already have been performed.
+//! - If the engine does not know many runs, or the runs were started on another engine, the configuration is probably
+//!   wrong. Then no execution is ended.
 //!
-//! Not here: asking (`server::run::reconcile`), ending (`store`).
+//! Not here: asking the engine (`server::run::reconcile`), ending the run (`store`).
 
 use crate::execution::Status;
 
-/// More unknown runs than this in one pass are no coincidence.
+/// A pass that finds more unknown runs than this ends no execution.
 pub const MOST_UNKNOWN: usize = 10;
 
-/// What the engine says of a run.
+/// What the engine reports about a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum There {
+pub enum RemoteState {
     Unknown,
     Running,
-    /// It ended so.
-    Closed(Status),
+    /// The run ended with this status.
+    Ended(Status),
 }
 
-/// What to do about it.
+/// What to do with the execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It runs.
-    Leave,
-    /// It was accepted, and no worker has taken it up.
-    NotBegun,
-    /// It ended there, and so it ends here.
+pub enum Reconciliation {
+    /// The run is in progress on the engine: change nothing.
+    LeaveRunning,
+    /// The engine accepted the run, but no worker has begun it: change nothing yet.
+    AwaitBegin,
+    /// The run ended on the engine: end the execution with the same outcome.
     Complete,
-    /// It is given up.
-    Lost,
+    /// End the execution as FAILED: the engine does not know the run, or the run completed without ever beginning.
+    GiveUp,
 }
 
-/// Compares what the engine says with our own status of an execution that was handed to it.
-pub fn judge(ours: Status, there: There) -> Verdict {
-    match (ours, there) {
-        (_, There::Unknown) => Verdict::Lost,
-        (Status::Pending, There::Running) => Verdict::NotBegun,
-        (_, There::Running) => Verdict::Leave,
-        // A run begins before it performs anything: one that completed without that did nothing for us.
-        (Status::Pending, There::Closed(Status::Completed)) => Verdict::Lost,
-        (_, There::Closed(_)) => Verdict::Complete,
+/// Compares the stored status of an execution (`ours`) with the engine's report on its run (`remote`).
+pub fn decide(ours: Status, remote: RemoteState) -> Reconciliation {
+    match (ours, remote) {
+        (_, RemoteState::Unknown) => Reconciliation::GiveUp,
+        (Status::Pending, RemoteState::Running) => Reconciliation::AwaitBegin,
+        (_, RemoteState::Running) => Reconciliation::LeaveRunning,
+        // A run begins (status RUNNING) before it performs a node. So a run that completed without beginning performed
+        // no node.
+        (Status::Pending, RemoteState::Ended(Status::Completed)) => Reconciliation::GiveUp,
+        (_, RemoteState::Ended(_)) => Reconciliation::Complete,
     }
 }
 
-/// Why a pass must end nothing; none if it may. `elsewhere`: runs noted at another place than the
-/// engine's own.
+/// Why a pass must end no execution; none if it may end some. `elsewhere`: the engine on which the runs were started,
+/// and the current engine, if they differ.
 pub fn halt(unknown: usize, elsewhere: Option<(&str, &str)>) -> Option<String> {
     match elsewhere {
-        Some((noted, now)) => Some(format!("runs were started at {noted:?}, and the engine is {now:?} now")),
-        None if unknown > MOST_UNKNOWN => Some(format!("the engine does not know {unknown} runs that it was given")),
+        Some((noted, now)) => Some(format!(
+            "runs were started at {noted:?}, but the engine is now {now:?}: configure the old one until these runs end"
+        )),
+        None if unknown > MOST_UNKNOWN => {
+            Some(format!("the engine does not know {unknown} runs that it accepted: check its address and namespace"))
+        }
         None => None,
     }
 }
@@ -61,28 +67,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_unknown_or_ended_without_beginning_is_given_up() {
-        use {Status::*, Verdict::*};
+    fn only_a_run_that_is_unknown_or_completed_without_beginning_is_given_up() {
+        use {Reconciliation::*, Status::*};
         let table = [
-            (Running, There::Running, Leave),
-            (Running, There::Closed(Completed), Complete),
-            (Running, There::Closed(Failed), Complete),
-            (Running, There::Closed(Canceled), Complete),
-            (Running, There::Closed(TimedOut), Complete),
-            (Running, There::Unknown, Lost),
-            (Pending, There::Running, NotBegun),
-            (Pending, There::Closed(Completed), Lost),
-            (Pending, There::Closed(Failed), Complete),
-            (Pending, There::Closed(Canceled), Complete),
-            (Pending, There::Unknown, Lost),
+            (Running, RemoteState::Running, LeaveRunning),
+            (Running, RemoteState::Ended(Completed), Complete),
+            (Running, RemoteState::Ended(Failed), Complete),
+            (Running, RemoteState::Ended(Canceled), Complete),
+            (Running, RemoteState::Ended(TimedOut), Complete),
+            (Running, RemoteState::Unknown, GiveUp),
+            (Pending, RemoteState::Running, AwaitBegin),
+            (Pending, RemoteState::Ended(Completed), GiveUp),
+            (Pending, RemoteState::Ended(Failed), Complete),
+            (Pending, RemoteState::Ended(Canceled), Complete),
+            (Pending, RemoteState::Unknown, GiveUp),
         ];
-        for (ours, there, verdict) in table {
-            assert_eq!(judge(ours, there), verdict, "{ours:?} {there:?}");
+        for (ours, remote, expected) in table {
+            assert_eq!(decide(ours, remote), expected, "{ours:?} {remote:?}");
         }
     }
 
     #[test]
-    fn much_unknown_at_once_or_another_engine_ends_nothing() {
+    fn many_unknown_runs_or_another_engine_end_nothing() {
         assert_eq!((halt(0, None), halt(10, None)), (None, None));
         assert!(halt(11, None).is_some_and(|why| why.contains("11 runs")));
         assert!(halt(0, Some(("a", "b"))).is_some_and(|why| why.contains("\"a\"") && why.contains("\"b\"")));

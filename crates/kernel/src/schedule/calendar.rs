@@ -1,15 +1,16 @@
 //! Times of a schedule: a cron expression in a time zone, or one moment.
 //!
 //! Invariants
-//! - Time zones are those of the build, so every process of one version agrees.
-//! - Ticks lie on whole seconds, in order, at least ten seconds apart within a minute.
-//! - What is read has a tick to come: an expression that never comes true is refused.
-//! - A fixed time of day that a clock change leaves out comes at the first moment after the gap, and one that it
-//!   repeats comes the first time only. Anything with several times a day follows the wall clock through both.
-//! - Forwards and backwards are the same ticks: the expression is only ever asked about wall clocks, and what a clock
-//!   change does to them is decided here, span by span.
+//! - The time zone database is part of the build, so all processes of one version compute the same ticks.
+//! - Ticks are at whole seconds, in order. Two ticks of an expression are at least ten seconds apart.
+//! - A cron expression that never matches is refused when it is read.
+//! - If a clock change skips a fixed time of day, the tick comes at the first instant after the gap. If a clock change
+//!   repeats a fixed time, the tick comes only the first time. Expressions with several times a day follow the wall
+//!   clock through both changes.
+//! - Searching forwards and backwards gives the same ticks: the expression is evaluated on wall clock times only, and
+//!   this file handles clock changes, span by span.
 //!
-//! Not here: the text of an expression (`cron`), which of the ticks are run (`schedule`).
+//! Not here: the text of an expression (`cron`), which ticks start an execution (`schedule`).
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -22,28 +23,34 @@ use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
 
 use super::{Timing, cron};
 
-/// The longest expression: a list of every minute is shorter.
+/// The longest cron expression. A list of all sixty minutes fits.
 pub const MAX_CRON_LEN: usize = 200;
 const MAX_ZONE_LEN: usize = 64;
-/// How close two ticks of a minute may be.
+/// The shortest time between two ticks.
 pub const LEAST_SECONDS: u16 = 10;
-/// How many clock changes a search goes past: some hundred years of them.
+/// How many time spans without a clock change one search visits. A zone with summer time has two of them a year.
 const MOST_SPANS: usize = 500;
-/// Later times cannot be written once a deadline is added to them.
+/// The year 9999, in seconds since 1970. RFC 3339 cannot represent times after that year, and the deadline of an
+/// execution is later than its start.
 const LATEST: i64 = 253_370_764_800;
 
-/// The time zones that this build knows.
+/// The time zones of this build.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// Why there are no such times.
+/// Why a timing is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Bad {
+pub enum TimingError {
     #[error("{0}")]
     Cron(String),
     #[error("must be a time zone of the IANA database, such as Europe/Berlin or UTC")]
-    Zone,
+    TimeZone,
     #[error("must be before the year 9999")]
     At,
+}
+
+/// Checks a time that a client chose: it must be before the year 9999.
+pub fn check_at(at: Timestamp) -> Result<(), TimingError> {
+    if at.as_second() < LATEST { Ok(()) } else { Err(TimingError::At) }
 }
 
 /// The ticks of a schedule.
@@ -59,18 +66,17 @@ enum Ticks {
 }
 
 impl Calendar {
-    /// Reads a timing. That its expression comes true is tried from the time that is given.
-    pub fn read(timing: &Timing, from: Timestamp) -> Result<Calendar, Bad> {
+    /// Reads a timing. Its expression must match some time after `from`.
+    pub fn read(timing: &Timing, from: Timestamp) -> Result<Calendar, TimingError> {
         let ticks = match timing {
             Timing::Cron { cron, timezone } => {
                 Ticks::Cron(Box::new(Wall { cron: expression(cron)?, zone: zone(timezone)? }))
             }
-            Timing::At { at } if at.as_second() < LATEST => Ticks::At(*at),
-            Timing::At { .. } => return Err(Bad::At),
+            Timing::At { at } => check_at(*at).map(|()| Ticks::At(*at))?,
         };
         let calendar = Calendar { ticks };
         if matches!(calendar.ticks, Ticks::Cron(_)) && calendar.after(from).is_none() {
-            return Err(Bad::Cron("never comes: no day is all that it asks for".to_owned()));
+            return Err(TimingError::Cron("never matches: no day fulfils all its fields".to_owned()));
         }
         Ok(calendar)
     }
@@ -81,10 +87,10 @@ impl Calendar {
             Ticks::At(at) => Some(*at),
             Ticks::Cron(wall) => wall.after(whole(time)?),
         };
-        found.filter(|found| *found > time && found.as_second() < LATEST)
+        found.filter(|found| *found > time && check_at(*found).is_ok())
     }
 
-    /// The last tick until a time, that time included.
+    /// The last tick at or before a time.
     pub fn until(&self, time: Timestamp) -> Option<Timestamp> {
         let found = match &self.ticks {
             Ticks::At(at) => Some(*at),
@@ -93,25 +99,25 @@ impl Calendar {
         found.filter(|found| *found <= time)
     }
 
-    /// Ticks that come after a time, so many at most.
+    /// The first ticks after a time, at most `count`.
     pub fn next(&self, time: Timestamp, count: usize) -> Vec<Timestamp> {
         std::iter::successors(self.after(time), |last| self.after(*last)).take(count).collect()
     }
 }
 
-/// An expression on the wall clock of a place.
+/// An expression with its time zone.
 #[derive(Clone, Debug)]
 struct Wall {
     cron: Cron,
     zone: TimeZone,
 }
 
-/// A stretch of time without a change of the clock.
+/// A time span without a clock change, in one time zone.
 struct Span {
-    /// When it begins, and by what the clock differed before: none for the first.
+    /// When the span begins, and the offset before it; `None` for the first span.
     begins: Option<(Timestamp, Offset)>,
     offset: Offset,
-    /// When the next one begins.
+    /// When the next span begins; `None` for the last span.
     ends: Option<Timestamp>,
 }
 
@@ -173,14 +179,15 @@ impl Wall {
         }
     }
 
-    /// The first wall clock of a span that counts: a fixed time that was there already does not come again.
+    /// The first wall clock time of a span that may tick. If a clock change repeats a fixed time of day, the second
+    /// occurrence does not tick.
     fn own(&self, span: &Span) -> Option<DateTime> {
         let (begins, before) = span.begins?;
         let begin = span.offset.to_datetime(begins);
         Some(if self.is_fixed() { begin.max(before.to_datetime(begins)) } else { begin })
     }
 
-    /// Does a fixed time fall into what the clock left out when this span began?
+    /// Does a fixed time fall into the gap before this span?
     fn fills_gap(&self, span: &Span) -> bool {
         let Some((begins, before)) = span.begins.filter(|_| self.is_fixed()) else { return false };
         let (from, to) = (before.to_datetime(begins), span.offset.to_datetime(begins));
@@ -192,36 +199,37 @@ impl Wall {
     }
 }
 
-/// A time without its part of a second.
+/// A time rounded down to whole seconds.
 fn whole(time: Timestamp) -> Option<Timestamp> {
     let second = time.as_nanosecond().div_euclid(1_000_000_000);
     Timestamp::from_second(i64::try_from(second).ok()?).ok()
 }
 
 /// A time zone by its name.
-pub(super) fn zone(name: &str) -> Result<TimeZone, Bad> {
+pub(super) fn zone(name: &str) -> Result<TimeZone, TimingError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/_+-".contains(c);
     if name.is_empty() || name.len() > MAX_ZONE_LEN || !name.chars().all(plain) {
-        return Err(Bad::Zone);
+        return Err(TimingError::TimeZone);
     }
-    ZONES.get(name).ok().filter(|zone| !zone.is_unknown()).ok_or(Bad::Zone)
+    ZONES.get(name).ok().filter(|zone| !zone.is_unknown()).ok_or(TimingError::TimeZone)
 }
 
-fn expression(text: &str) -> Result<Cron, Bad> {
-    let bad = |why: String| Bad::Cron(why);
+fn expression(text: &str) -> Result<Cron, TimingError> {
+    let bad = |why: String| TimingError::Cron(why);
     if text.is_empty() || text.len() > MAX_CRON_LEN {
         return Err(bad(format!("must be 1 to {MAX_CRON_LEN} characters")));
     }
-    let text = cron::normalize(text).map_err(Bad::Cron)?;
+    let text = cron::normalize(text).map_err(TimingError::Cron)?;
     let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-    let cron = parser.parse(&text).map_err(|error| bad(format!("cannot be read: {error}")))?;
+    let cron = parser.parse(&text).map_err(|error| bad(format!("cannot be parsed: {error}")))?;
     if closest(&cron.pattern.seconds.values(), &cron.pattern.minutes.values()) < LEAST_SECONDS {
-        return Err(bad(format!("comes too often: ticks lie at least {LEAST_SECONDS} seconds apart")));
+        return Err(bad(format!("ticks too often: ticks must be at least {LEAST_SECONDS} seconds apart")));
     }
     Ok(cron)
 }
 
-/// How near two of these seconds come, the next minute's included where two of these minutes are neighbours.
+/// The shortest distance between two ticks, in seconds. If two of the minutes are adjacent, this includes the distance
+/// from the last second of one minute to the first second of the next.
 fn closest(seconds: &[u16], minutes: &[u16]) -> u16 {
     let neighbours = minutes.iter().any(|minute| minutes.contains(&((minute + 1) % 60)));
     let around = seconds.first().zip(seconds.last()).map(|(first, last)| first + 60 - last).filter(|_| neighbours);

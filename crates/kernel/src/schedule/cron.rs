@@ -1,22 +1,23 @@
-//! The text of a cron expression: checked field by field, and rewritten with numbers only.
+//! Checks the text of a cron expression field by field, and rewrites it with numbers only.
 //!
 //!     "0 9 */1 * monday-FRI" ──normalize──▶ "0 9 * * 1-5"
 //!
 //! Invariants
-//! - Whatever is refused is refused here, in our own words, with the part that is wrong.
-//! - A name counts only as a whole word, and only in its own field.
-//! - A day or weekday field that lets every value through is `*`, however it is written (`*/1`, `?`, `*,5`).
+//! - Syntax errors are found here, before the cron library parses the text, so that the message can name the wrong
+//!   part.
+//! - A name such as MON is accepted only as a whole word, and only in its own field.
+//! - A day or weekday field that allows every value is rewritten as `*`, also if it was written `*/1`, `?` or `*,5`.
 //!
-//! Not here: when the ticks are (`calendar`).
+//! Not here: computing the ticks, and refusing expressions that never match or tick too often (`calendar`).
 
-/// A field of an expression, and what may stand in it.
+/// A field of a cron expression, and the values that it may have.
 struct Field {
     name: &'static str,
     least: u16,
     most: u16,
-    /// Names of its values, from `least` on; the first three letters are enough.
+    /// The names of the values, from `least` on. The first three letters of a name are enough.
     names: &'static [&'static str],
-    /// What else may stand there, for errors.
+    /// The other forms that the field accepts, for error messages.
     more: &'static str,
 }
 
@@ -51,7 +52,7 @@ const FIELDS: [Field; 6] = [
 const DAY: &str = "day";
 const WEEKDAY: &str = "weekday";
 const SUNDAY_AS_LAST: u16 = 7;
-/// A larger step than any field has values does not differ from one of that size.
+/// The largest step. No field has more values than this, so a larger step would make no difference.
 const MAX_STEP: u16 = 999;
 
 const MACROS: [(&str, &str); 7] = [
@@ -64,10 +65,10 @@ const MACROS: [(&str, &str); 7] = [
     ("@ANNUALLY", "0 0 1 1 *"),
 ];
 
-/// The same expression with numbers only, or what is wrong with it.
+/// Returns the same expression with numbers only, or a message that says what is wrong.
 pub(super) fn normalize(text: &str) -> Result<String, String> {
     if let Some(c) = text.chars().find(|c| !c.is_ascii_alphanumeric() && !" *,-/?#+@".contains(*c)) {
-        return Err(format!("{c:?} means nothing in a cron expression"));
+        return Err(format!("{c:?} is not allowed in a cron expression"));
     }
     let text = text.to_ascii_uppercase();
     let written: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -129,7 +130,7 @@ impl Field {
         }
     }
 
-    /// What only days and weekdays have.
+    /// Reads the forms that only the day and weekday fields have: `L`, `LW`, `15W`, `5L`, `MON#1`.
     fn special(&self, part: &str) -> Result<Option<String>, String> {
         if self.name == DAY {
             if part == "L" || part == "LW" {
@@ -144,7 +145,9 @@ impl Field {
         }
         if let Some((days, nth)) = part.split_once('#') {
             let nth = Some(nth).filter(|nth| matches!(*nth, "1" | "2" | "3" | "4" | "5"));
-            let nth = nth.ok_or_else(|| format!("{part}: after # stands which one of the month, 1 to 5"))?;
+            let nth = nth.ok_or_else(|| {
+                format!("{part}: the number after # must be 1 to 5: it selects one such weekday of the month")
+            })?;
             return Ok(Some(format!("{}#{nth}", self.range(days)?)));
         }
         if part == "L" {
@@ -171,7 +174,7 @@ impl Field {
         Ok(format!("{from}-{to}"))
     }
 
-    /// A value that stands alone: Sunday is 0, as the last Sunday is not found as 7.
+    /// Reads a value outside a range. Sunday becomes 0, because the cron library does not find the last Sunday as `7L`.
     fn value(&self, text: &str) -> Result<u16, String> {
         let value = self.bounded(text)?;
         Ok(if self.name == WEEKDAY && value == SUNDAY_AS_LAST { 0 } else { value })
@@ -182,7 +185,8 @@ impl Field {
         let known = number.or_else(|| self.named(text)).filter(|value| (self.least..=self.most).contains(value));
         known.ok_or_else(|| {
             let Field { name, least, most, more, .. } = self;
-            let wrong = if text.is_empty() { format!("a {name} is missing") } else { format!("{text} is no {name}") };
+            let wrong =
+                if text.is_empty() { format!("a {name} is missing") } else { format!("{text} is not a valid {name}") };
             format!("{wrong}: the field of {name}s takes {least} to {most}{more}")
         })
     }

@@ -1,9 +1,10 @@
-//! Every log event that may be relied on. Those of the source documents keep message and level.
+//! Every log event that is a public contract. The source documents (`docs/explanation/source-documents.md`) fix the
+//! messages and levels of some of them.
 
 use super::Event;
 use super::Level::{Debug, Error, Info, Warn};
 
-/// Each line becomes a constant and a row of `ALL`: none can be forgotten.
+/// Makes a constant and a row of `ALL` from each line, so that `ALL` is complete.
 macro_rules! table {
     ($($constant:ident: $message:literal $level:expr, [$($field:literal),*], $help:literal;)*) => {
         $(pub const $constant: Event =
@@ -14,34 +15,36 @@ macro_rules! table {
 
 table! {
     PROCESSING: "Processing {} queue items" Debug, ["batch_size"],
-        "A turn claimed something. An empty queue logs nothing.";
+        "A dispatcher pass claimed items. A pass that claims nothing logs nothing.";
     AT_CAPACITY: "Workspace at capacity" Info, ["workspace_id", "active_count", "limit"],
-        "A workspace became full with items waiting; once per transition.";
+        "A workspace used its last slot while more of its items waited. Logged once until a slot is free again.";
     DISPATCHING: "Dispatching queue item" Info, ["queue_item_id", "definition_id"],
-        "An item is about to be handed to the engine.";
+        "The dispatcher is about to hand the item to the engine.";
     DISPATCHED: "Dispatched execution" Info, ["execution_id", "queue_item_id"],
-        "The engine has it.";
+        "The engine has accepted the execution.";
     START_FAILED: "Failed to start {} workflow" Error, ["queue_item_id", "error"],
-        "The engine refused a start, or did not answer clearly; the gap is the engine's name.";
+        "The engine refused the start or gave no clear answer. `{}` is the name of the engine.";
     ITEM_ERROR: "Error processing queue item" Error, ["queue_item_id", "error", "attempt_count"],
-        "What the engine answered could not be stored; the item keeps its claim and is taken over.";
+        "The engine's answer could not be stored. The item keeps its claim until a process takes it over.";
     RECOVERED: "Recovered {} stale queue items" Info, ["recovered_count"],
-        "Items of a claimer that is gone have a new one.";
+        "This process took over items whose claimer was dead or too slow.";
     WORKSPACE_GONE: "Workspace not found" Warn, ["workspace_id", "queue_item_id"],
-        "An item's workspace was deleted; the item ends FAILED.";
+        "The workspace of an item was deleted. The item ends FAILED.";
     DEFINITION_GONE: "Workflow definition not found" Warn, ["queue_item_id", "definition_id"],
-        "An item's definition was deleted; the item ends FAILED.";
+        "The definition of an item was deleted. The item ends FAILED.";
     EXECUTION_GONE: "Execution not found for retry" Warn, ["execution_id", "queue_item_id"],
-        "An item has no execution: somebody deleted the row.";
-    REGISTERED: "This process is registered" Info, ["process_id"],
-        "The first heartbeat got through, under this id.";
-    LAPSED: "This process gives its runs up and comes back under a new id" Warn, ["process_id", "reason"],
-        "Its heartbeats did not get through in time.";
-    FELL_SILENT: "A process fell silent; its runs are taken over" Warn, ["process_id"],
-        "No heartbeat of it for process.runs_after_ms.";
-    CLAIMS_NOTHING: "This process claims nothing" Warn, ["reason"],
-        "Its claims go by another protocol than the database's: an older process still lives, or a newer release has \
-         raised it.";
-    RESUMING: "Resuming a run whose owner is gone" Info, ["execution_id", "deaths"],
-        "A run goes on where its rows left it.";
+        "The row of an item's execution is missing: somebody deleted it.";
+    REGISTERED: "Process registered" Info, ["process_id"],
+        "The first heartbeat under this id succeeded.";
+    LEASE_EXPIRED: "Process lease expired; runs dropped" Warn, ["process_id", "reason"],
+        "The heartbeats of this process failed for process.claim_lease_ms. It registers again under a new id. Other \
+         processes resume its runs.";
+    PROCESS_DEAD: "A process is dead; others take over its runs" Warn, ["process_id"],
+        "The named process sent no heartbeat for process.run_lease_ms. If it still runs, look at its log and its \
+         connection to the database.";
+    CLAIMING_STOPPED: "Claiming stopped: another claim protocol is in force" Warn, ["reason"],
+        "The database requires another claim protocol than this process uses: an older process is still alive, or a \
+         newer release raised the protocol. The reason says what to do.";
+    RUN_RESUMED: "Resuming a run of a dead process" Info, ["execution_id", "deaths"],
+        "The run continues from its stored state. `deaths` counts the processes that died while they ran it.";
 }

@@ -1,9 +1,9 @@
-//! Trace context, as W3C writes it: which trace something belongs to, and below which span.
+//! W3C trace context: the trace that a request or an execution belongs to, and its parent span.
 //!
 //! Invariants
-//! - What cannot be read is no context: a bad header never fails a request.
-//! - An execution that nobody gave a context belongs to the trace that its id names, so that all of
-//!   its calls, before and after any crash, belong together.
+//! - A header that cannot be parsed is ignored. It never fails a request.
+//! - If the start request has no context, the trace id is derived from the execution id. So all calls of the execution,
+//!   before and after any crash, belong to one trace.
 //!
 //! Not here: recording spans and sending them (`engine::trace`, `app`).
 
@@ -11,20 +11,20 @@ use std::fmt;
 
 use crate::ids::ExecutionId;
 
-/// A `traceparent`.
+/// The content of a `traceparent` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     pub trace_id: u128,
     pub span_id: u64,
-    /// Whoever gave it records the trace.
+    /// The sender records the trace.
     pub sampled: bool,
 }
 
-/// Version, trace, span, flags and three dashes.
+/// The length of version, trace id, span id and flags, with three dashes.
 const LEN: usize = 55;
 
 impl TraceParent {
-    /// Reads a header. A version newer than ours is read as ours, as the standard asks.
+    /// Reads a header. A newer version of the format is read like version 00, as the standard requires.
     pub fn parse(text: &str) -> Option<TraceParent> {
         let text = text.trim();
         let (head, rest) = text.split_at_checked(LEN)?;
@@ -44,7 +44,7 @@ impl TraceParent {
         (found.trace_id != 0 && found.span_id != 0).then_some(found)
     }
 
-    /// The context of an execution that came without one.
+    /// The context of an execution whose start request has no trace context.
     pub fn of_execution(execution: ExecutionId) -> TraceParent {
         let (_, low) = execution.0.as_u64_pair();
         TraceParent { trace_id: execution.0.as_u128(), span_id: low.max(1), sampled: false }
@@ -57,7 +57,7 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Exactly so many lower-case digits.
+/// Reads exactly this many lower-case hexadecimal digits.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let good = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     (text.len() == digits && text.bytes().all(good)).then(|| u128::from_str_radix(text, 16).ok())?

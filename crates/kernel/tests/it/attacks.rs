@@ -1,5 +1,5 @@
-//! Expressions that mean harm, and the data they are let loose on. The tests, the test of memory and the benchmark
-//! share it.
+//! Malicious expressions, and the data that they are evaluated with. The tests of budgets, the tests of memory and the
+//! benchmark use this list.
 
 use std::sync::Arc;
 

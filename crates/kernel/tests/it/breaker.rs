@@ -1,46 +1,48 @@
-//! When starts are held back, and what lets them go again.
+//! Tests when the breaker stops start requests, and when it permits them again.
 
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use kernel::queue::Answer;
+use kernel::queue::StartOutcome;
 use kernel::queue::breaker::{Breaker, Permission, State};
 
 /// Plays a script: `+500` moves the clock by ms, `ask` sends a start, `claim N` asks for room with N
-/// waiting, and an answer's name (with `probe` behind it for the probe's) is heard.
+/// waiting, and an answer's name (with `probe` behind it for the probe's) is received.
 fn check(script: &[&str], expected: Expect) {
-    let (mut breaker, mut now, mut told) = (Breaker::default(), Duration::ZERO, String::new());
+    let (mut breaker, mut now, mut observed) = (Breaker::default(), Duration::ZERO, String::new());
     for line in script {
         let mut words = line.split(' ');
         let (word, probe) = (words.next().unwrap_or_default(), words.clone().next() == Some("probe"));
         let why = || "why".to_owned();
         let said = match word {
-            "ask" => match breaker.ask(now) {
-                Permission::Go => "go".to_owned(),
+            "ask" => match breaker.permit(now) {
+                Permission::Send => "go".to_owned(),
                 Permission::Probe => "probe".to_owned(),
                 Permission::WaitUntil(at) => format!("wait until {}", at.as_millis()),
-                Permission::Wait => "wait".to_owned(),
+                Permission::WaitForProbe => "wait".to_owned(),
             },
             "claim" => {
                 let waiting = words.next().and_then(|count| count.parse().ok()).unwrap_or(0);
-                match breaker.may_claim(now, waiting) {
+                match breaker.claim_limit(now, waiting) {
                     usize::MAX => "all".to_owned(),
                     some => some.to_string(),
                 }
             }
-            "dropped" => shown(&mut breaker, |breaker| breaker.dropped(now)),
-            "started" => shown(&mut breaker, |breaker| breaker.heard(now, &Answer::Started, probe)),
-            "refused" => shown(&mut breaker, |breaker| breaker.heard(now, &Answer::Refused(why()), probe)),
-            "ambiguous" => shown(&mut breaker, |breaker| breaker.heard(now, &Answer::Ambiguous(why()), probe)),
-            "unavailable" => shown(&mut breaker, |breaker| breaker.heard(now, &Answer::Unavailable(why()), probe)),
+            "dropped" => shown(&mut breaker, |breaker| breaker.abandon_probe(now)),
+            "started" => shown(&mut breaker, |breaker| breaker.record(now, &StartOutcome::Started, probe)),
+            "refused" => shown(&mut breaker, |breaker| breaker.record(now, &StartOutcome::Refused(why()), probe)),
+            "ambiguous" => shown(&mut breaker, |breaker| breaker.record(now, &StartOutcome::Ambiguous(why()), probe)),
+            "unavailable" => {
+                shown(&mut breaker, |breaker| breaker.record(now, &StartOutcome::Unavailable(why()), probe))
+            }
             clock => {
                 now += Duration::from_millis(clock[1..].parse().expect("a number"));
                 continue;
             }
         };
-        told += &format!("{} {line}: {said}\n", now.as_millis());
+        observed += &format!("{} {line}: {said}\n", now.as_millis());
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&observed);
 }
 
 fn shown(breaker: &mut Breaker, step: impl FnOnce(&mut Breaker)) -> String {
@@ -55,7 +57,7 @@ fn shown(breaker: &mut Breaker, step: impl FnOnce(&mut Breaker)) -> String {
 }
 
 #[test]
-fn an_engine_out_of_reach_stops_claims_until_a_probe_is_answered() {
+fn an_unavailable_engine_stops_claims_until_a_probe_is_answered() {
     let script = [
         "ask",
         "claim 0",
@@ -96,7 +98,7 @@ fn an_engine_out_of_reach_stops_claims_until_a_probe_is_answered() {
 }
 
 #[test]
-fn each_probe_that_does_not_help_makes_the_pause_longer_and_the_beginning_is_kept() {
+fn each_failed_probe_makes_the_pause_longer() {
     let mut script = vec!["unavailable"];
     for _ in 0..7 {
         script.extend(["+20000", "ask", "unavailable probe"]);
@@ -130,7 +132,7 @@ fn each_probe_that_does_not_help_makes_the_pause_longer_and_the_beginning_is_kep
 }
 
 #[test]
-fn what_was_sent_before_the_trouble_neither_closes_nor_prolongs_it() {
+fn an_earlier_start_neither_closes_nor_prolongs_the_pause() {
     let script = [
         "refused",
         "ambiguous",

@@ -1,6 +1,6 @@
-//! The corpus of definitions: files that are wrong, each saying how and where, and files that only look so.
+//! The corpus of definitions: invalid files that state their expected problems, and unusual files that are valid.
 //!
-//! A file that is wrong begins with a line `# expect: CODE LINE:COLUMN` for each of its problems, in their order.
+//! An invalid file begins with a line `# expect: CODE LINE:COLUMN` for each of its problems, in their order.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn expected(text: &str) -> Vec<String> {
     lines.filter_map(|line| line.strip_prefix("# expect: ")).map(str::to_owned).collect()
 }
 
-fn told(problem: &Problem) -> String {
+fn shown(problem: &Problem) -> String {
     match (problem.line, problem.column) {
         (Some(line), Some(column)) => format!("{} {line}:{column}", problem.code.name()),
         _ => problem.code.name().to_owned(),
@@ -38,7 +38,7 @@ fn told(problem: &Problem) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_code_and_place_and_nothing_else_is() {
+fn every_problem_of_the_corpus_is_reported_with_its_code_and_location() {
     let files = corpus("bad");
     assert!(files.len() >= 50, "{} files", files.len());
     let mut wrong = Vec::new();
@@ -46,10 +46,10 @@ fn what_is_wrong_is_told_with_its_code_and_place_and_nothing_else_is() {
     for (name, text) in files {
         let problems = parse::check_text(&text).err().unwrap_or_default();
         codes.extend(problems.iter().map(|problem| problem.code));
-        let (seen, expected) = (problems.iter().map(told).collect::<Vec<_>>(), expected(&text));
+        let (seen, expected) = (problems.iter().map(shown).collect::<Vec<_>>(), expected(&text));
         if seen != expected || expected.is_empty() {
             let all: Vec<String> =
-                problems.iter().map(|problem| format!("# expect: {}  {problem}", told(problem))).collect();
+                problems.iter().map(|problem| format!("# expect: {}  {problem}", shown(problem))).collect();
             wrong.push(format!("{name}\n  expected {expected:?}\n{}", all.join("\n")));
         }
         for problem in problems {
@@ -81,7 +81,7 @@ fn what_only_looks_wrong_is_accepted() {
 }
 
 #[test]
-fn a_file_is_judged_as_the_document_in_it_is() {
+fn a_file_is_checked_like_the_document_in_it() {
     for (name, text) in corpus("bad").into_iter().chain(corpus("good")) {
         let source = kernel::definition::source::read(&text);
         let Some(document) = source.value.as_ref().filter(|_| source.problems.is_empty()) else { continue };

@@ -1,4 +1,4 @@
-//! Graphs drawn: what each form looks like, and what holds for any graph.
+//! Tests the drawing of graphs: what each format looks like, and what is true for every graph.
 
 mod hostile;
 mod properties;
@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use kernel::definition::Definition;
 use kernel::definition::parse;
 use kernel::definition::plan::Plan;
-use kernel::draw::{Drawing, Format, Page, Standing, Standings, text};
+use kernel::draw::{Drawing, Format, NodeState, NodeStates, Page, text};
 use kernel::ids::{Label, NodeKey};
 use kernel::run::node::Status;
 use serde_json::{Value, json};
@@ -29,14 +29,14 @@ fn orders() -> Value {
 }
 
 /// Statuses in words: `review COMPLETED`, `is_large COMPLETED true`, `ship RETRYING 2`.
-fn standings(all: &[&str]) -> Standings {
+fn standings(all: &[&str]) -> NodeStates {
     let standing = |text: &&str| {
         let mut words = text.split(' ');
         let mut next = || words.next().unwrap_or_default();
         let (key, status, more) = (NodeKey::new(next()), Status::parse(next()), next());
         let attempt = more.parse().unwrap_or(1);
         let took = Label::new(more).ok();
-        (key.expect("a key"), Standing { status: status.expect("a status"), attempt, took })
+        (key.expect("a key"), NodeState { status: status.expect("a status"), attempt, took })
     };
     all.iter().map(standing).collect()
 }

@@ -1,9 +1,9 @@
-//! Every item that waits has one reason: the first that would have to change.
+//! Every waiting item has one reason: the first condition that has to change before the item can start.
 
 use expect_test::{Expect, expect};
-use kernel::execution::{self, Terminate, terminate};
+use kernel::execution::{self, Termination, terminate};
 use kernel::ids::ExecutionId;
-use kernel::queue::explain::{EngineState, Facts, Stuck, explain};
+use kernel::queue::explain::{EngineState, Facts, RunProblem, explain};
 use kernel::queue::{Stage, Status};
 
 /// A ready item with room for it.
@@ -28,7 +28,7 @@ fn ready() -> Facts {
         ahead: Some(0),
         held_by: vec![ExecutionId(uuid::Uuid::nil())],
         begun: false,
-        engine: EngineState::Takes,
+        engine: EngineState::Available,
         stuck: None,
     }
 }
@@ -39,32 +39,32 @@ fn unavailable() -> EngineState {
 
 /// Each change of the facts beside the reason it leads to.
 fn check(cases: &[(&str, Facts)], expected: Expect) {
-    let told = |facts: &Facts| explain(facts).map_or_else(|| "nothing".to_owned(), |reason| reason.message());
-    let lines: String = cases.iter().map(|(case, facts)| format!("{case}: {}\n", told(facts))).collect();
+    let observed = |facts: &Facts| explain(facts).map_or_else(|| "nothing".to_owned(), |reason| reason.message());
+    let lines: String = cases.iter().map(|(case, facts)| format!("{case}: {}\n", observed(facts))).collect();
     expected.assert_eq(&lines);
 }
 
 #[test]
-fn a_run_that_its_engine_cannot_go_on_with_says_why() {
+fn a_run_without_progress_has_a_reason() {
     let stuck = Facts {
         status: Status::Dispatched,
         begun: true,
-        stuck: Some(Stuck::Failing("its task fails".to_owned())),
+        stuck: Some(RunProblem::WorkFails("its task fails".to_owned())),
         ..ready()
     };
-    let idle = Facts { stuck: Some(Stuck::Idle("nobody polls q".to_owned())), ..stuck.clone() };
+    let idle = Facts { stuck: Some(RunProblem::NoWorker("nobody polls q".to_owned())), ..stuck.clone() };
     check(
         &[("stuck", stuck.clone()), ("idle", idle), ("ended", Facts { status: Status::Gone, ..stuck })],
         expect![[r#"
-            stuck: the engine cannot go on with it: its task fails
-            idle: there is no worker to go on with it: nobody polls q
+            stuck: the engine makes no progress with it: its task fails
+            idle: no worker polls for it: nobody polls q
             ended: nothing
         "#]],
     );
 }
 
 #[test]
-fn each_state_of_things_has_its_reason() {
+fn each_state_has_its_reason() {
     let at = |stage| Facts { stage, ..ready() };
     let engine = |engine| Facts { engine, ..ready() };
     let full = Facts { workspace_running: 5, ..ready() };
@@ -92,23 +92,23 @@ fn each_state_of_things_has_its_reason() {
             ("failed", Facts { status: Status::Failed, ..ready() }),
         ],
         expect![[r#"
-            ready: it is about to start
-            workspace deleted: its workspace was deleted; it will be failed
-            definition deleted: its definition was deleted; it will be failed
+            ready: it waits only for its turn
+            workspace deleted: its workspace was deleted, so the execution will be marked FAILED
+            definition deleted: its definition was deleted, so the execution will be marked FAILED
             workspace paused: its workspace is paused
             definition paused: its definition is paused
-            delayed: it is not to start before noon
-            refused: the engine refused it 2 time(s), next try at noon: too large
-            engine off: the workflow engine is turned off (workflow.engine.enabled = false)
+            delayed: it was scheduled to start no earlier than noon
+            refused: the engine refused the start 2 time(s); next attempt at noon: too large
+            engine off: the workflow engine is disabled (workflow.engine.enabled = false)
             engine unavailable: the engine has been unavailable since noon: connection refused
             engine unavailable, claimed: the engine has been unavailable since noon: connection refused
-            nobody dispatches: no process dispatches now: a is gone
-            engine full: the engine holds as many runs as it can
-            key full: 2 of 2 executions with concurrency key "k" are running
-            definition full: 1 of 1 executions of its definition are running
+            nobody dispatches: no process dispatches items now: a is gone
+            engine full: the engine is full: it runs as many executions as it can
+            key full: its concurrency key "k" is full: 2 of 2 executions are running
+            definition full: its definition is full: 1 of 1 executions are running
             workspace full: the workspace is full: 5 of 5 executions are running
-            claimed: it was handed to the engine and no worker has picked it up yet
-            dispatched: it was handed to the engine and no worker has picked it up yet
+            claimed: it was sent to the engine, and no worker has started it yet
+            dispatched: it was sent to the engine, and no worker has started it yet
             begun: nothing
             failed: nothing
         "#]],
@@ -116,22 +116,22 @@ fn each_state_of_things_has_its_reason() {
 }
 
 #[test]
-fn who_holds_what_it_waits_for_is_told() {
+fn a_full_limit_names_the_executions_that_use_it() {
     for stage in [Stage::WaitsForKey, Stage::WaitsForDefinition, Stage::Ready] {
-        let told = explain(&Facts { stage, workspace_running: 5, ..ready() }).expect("a reason");
-        let told = serde_json::to_value(told).expect("json");
-        assert_eq!(told["heldBy"][0], "00000000-0000-0000-0000-000000000000", "{told}");
+        let observed = explain(&Facts { stage, workspace_running: 5, ..ready() }).expect("a reason");
+        let observed = serde_json::to_value(observed).expect("json");
+        assert_eq!(observed["heldByExecutionIds"][0], "00000000-0000-0000-0000-000000000000", "{observed}");
     }
 }
 
 #[test]
-fn a_forced_end_waits_for_whoever_runs_it_and_for_nobody_else() {
+fn terminating_waits_only_for_a_living_owner() {
     for status in execution::Status::ALL {
         for owned in [true, false] {
             let expected = match (status.is_terminal(), status, owned) {
-                (true, _, _) => Terminate::Over,
-                (false, execution::Status::Running, true) => Terminate::Fence,
-                (false, _, _) => Terminate::AtOnce,
+                (true, _, _) => Termination::AlreadyEnded,
+                (false, execution::Status::Running, true) => Termination::AbortOwner,
+                (false, _, _) => Termination::EndNow,
             };
             assert_eq!(terminate(status, owned), expected, "{status:?}, owned: {owned}");
         }

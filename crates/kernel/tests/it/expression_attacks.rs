@@ -1,4 +1,4 @@
-//! Attacks by expression: each is stopped by its budget, or before it can begin.
+//! Malicious expressions are stopped by their budget, or refused before they are evaluated.
 
 use kernel::expression::template::{Cause, Template};
 use kernel::expression::{Budget, EvalError, Expression, MAX_BYTES, MAX_STEPS};

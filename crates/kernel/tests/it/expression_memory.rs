@@ -1,5 +1,5 @@
-//! How much memory attacks by expression take. What is allocated is counted for the whole process, and every test has
-//! one of its own.
+//! Measures how much memory malicious expressions use. Allocations are counted for the whole process, so every test
+//! runs in its own process.
 
 use kernel::expression::Expression;
 use kernel::expression::template::Template;

@@ -1,4 +1,4 @@
-//! The page on expressions is true: every example has the value that it says.
+//! Every example on the page about expressions has the value that the page states.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use kernel::expression::{Expression, NodeScope, Scope};
 use kernel::ids::NodeKey;
 use serde_json::Value;
 
-const PAGE: &str = include_str!("../../../../docs/expressions.md");
+const PAGE: &str = include_str!("../../../../docs/reference/expressions.md");
 
 fn scope() -> Scope {
     let data = PAGE.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("the page has its data");

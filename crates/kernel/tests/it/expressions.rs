@@ -1,4 +1,4 @@
-//! Expressions against the interpreter of the crate that parses them, and against whatever text comes.
+//! Compares the results of expressions with the interpreter of the crate that parses them, and tests arbitrary texts.
 
 use std::sync::Arc;
 

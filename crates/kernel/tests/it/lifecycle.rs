@@ -1,16 +1,17 @@
-//! Every lifecycle, walked: each status meets each step, and what is legal is written down.
+//! Tries each step of every lifecycle in each status, and compares the legal steps with a snapshot.
 //!
 //! Invariants
-//! - The walk asks the kernel and nothing else; the snapshot here and `docs/lifecycle.md` are both
-//!   its answer. `UPDATE_EXPECT=1` writes them anew.
+//! - The snapshots and `docs/reference/lifecycle.md` are made from the kernel alone. `UPDATE_EXPECT=1` writes both.
 //!
-//! Not here: who takes a step when (`queue::decide`, `run`).
+//! Not here: when a step happens (`queue::decide`, `run`).
 
 use std::fmt::{Debug, Write as _};
 
 use expect_test::{Expect, expect, expect_file};
 use kernel::run::node;
 use kernel::{execution, job, queue, wait, webhook};
+
+use crate::page::wrap;
 
 /// One legal step: from, step, to.
 type Legal = (&'static str, String, &'static str);
@@ -33,31 +34,26 @@ fn walk<Status: Copy, Step: Copy + Debug>(
 }
 
 fn queue_items() -> Vec<Legal> {
-    let after = |from: queue::Status, step| from.after(step).ok();
-    walk(&queue::Status::ALL, &queue::Step::ALL, queue::Status::name, after)
+    walk(&queue::Status::ALL, &queue::Step::ALL, queue::Status::name, queue::Status::after)
 }
 
 fn executions() -> Vec<Legal> {
-    let after = |from: execution::Status, step| from.after(step).ok();
-    walk(&execution::Status::ALL, &execution::Step::ALL, execution::Status::name, after)
+    walk(&execution::Status::ALL, &execution::Step::ALL, execution::Status::name, execution::Status::after)
 }
 
 fn nodes() -> Vec<Legal> {
-    let after = |from: node::Status, step| from.after(step).ok();
-    walk(&node::Status::ALL, &node::Step::ALL, node::Status::name, after)
+    walk(&node::Status::ALL, &node::Step::ALL, node::Status::name, node::Status::after)
 }
 
 fn jobs() -> Vec<Legal> {
-    let after = |from: job::Status, step| from.after(step).ok();
-    walk(&job::Status::ALL, &job::Step::ALL, job::Status::name, after)
+    walk(&job::Status::ALL, &job::Step::ALL, job::Status::name, job::Status::after)
 }
 
 fn deliveries() -> Vec<Legal> {
-    let after = |from: webhook::Status, step| from.after(step).ok();
-    walk(&webhook::Status::ALL, &webhook::Step::ALL, webhook::Status::name, after)
+    walk(&webhook::Status::ALL, &webhook::Step::ALL, webhook::Status::name, webhook::Status::after)
 }
 
-fn asks() -> Vec<Legal> {
+fn waits() -> Vec<Legal> {
     walk(&wait::Status::ALL, &wait::Step::ALL, wait::Status::name, wait::Status::after)
 }
 
@@ -125,6 +121,7 @@ fn the_life_of_a_node() {
             RUNNING cancel CANCELED
             RUNNING lose UNKNOWN
             RETRYING perform RUNNING
+            RETRYING fail FAILED
             RETRYING cancel CANCELED
         "#]],
     );
@@ -153,7 +150,7 @@ fn the_life_of_a_delivery() {
         PENDING retry PENDING
         SENDING claim SENDING
         SENDING deliver DELIVERED
-        SENDING later PENDING
+        SENDING requeue PENDING
         SENDING fail FAILED
         DELIVERED retry PENDING
         FAILED retry PENDING
@@ -162,37 +159,27 @@ fn the_life_of_a_delivery() {
 }
 
 #[test]
-fn the_life_of_an_ask() {
+fn the_life_of_a_wait() {
     check(
-        &asks(),
+        &waits(),
         expect![[r#"
             OPEN claim CLAIMED
             OPEN answer ANSWERED
             OPEN expire EXPIRED
             OPEN close CLOSED
-            CLAIMED lose OPEN
+            CLAIMED requeue OPEN
             CLAIMED answer ANSWERED
             CLAIMED expire EXPIRED
             CLAIMED close CLOSED
-            ANSWERED see TAKEN
+            ANSWERED receive RECEIVED
             ANSWERED reopen OPEN
-            TAKEN reopen OPEN
+            RECEIVED reopen OPEN
             EXPIRED reopen OPEN
         "#]],
     );
     for status in wait::Status::ALL {
         assert_eq!(wait::Status::parse(status.name()), Some(status));
     }
-}
-
-#[test]
-fn an_illegal_step_says_what_was_tried() {
-    let refused = queue::Status::Dispatched.after(queue::Step::Takeover).map_err(|illegal| illegal.to_string());
-    assert_eq!(refused, Err("a Dispatched queue item cannot Takeover".to_owned()));
-    let refused = execution::Status::Canceled.after(execution::Step::Complete).map_err(|illegal| illegal.to_string());
-    assert_eq!(refused, Err("a Canceled execution cannot Complete".to_owned()));
-    let refused = node::Status::Completed.after(node::Step::Perform).map_err(|illegal| illegal.to_string());
-    assert_eq!(refused, Err("a Completed node cannot Perform".to_owned()));
 }
 
 #[test]
@@ -225,7 +212,7 @@ fn a_slot_is_taken_by_a_claim_and_held_until_the_item_leaves() {
 }
 
 #[test]
-fn the_page_about_lifecycles_is_what_the_kernel_says() {
+fn the_page_of_lifecycles_is_current() {
     let mut page = String::from(HEAD);
     let parts = [
         ("Queue item", QUEUE_ITEM, queue_items()),
@@ -233,13 +220,13 @@ fn the_page_about_lifecycles_is_what_the_kernel_says() {
         ("Node", NODE, nodes()),
         ("Job", JOB, jobs()),
         ("Delivery", DELIVERY, deliveries()),
-        ("Ask", ASK, asks()),
+        ("Wait", WAIT, waits()),
     ];
     for (title, about, walk) in parts {
         write!(page, "\n## {title}\n\n{about}\n\n{}", diagram(&walk)).expect("a string takes all");
     }
     write!(page, "\n## May this run begin?\n\n{BEGIN}\n\n{}", begin_table()).expect("a string takes all");
-    expect_file!["../../../../docs/lifecycle.md"].assert_eq(&page);
+    expect_file!["../../../../docs/reference/lifecycle.md"].assert_eq(&wrap(&page));
 }
 
 /// A drawing in which several steps between the same two statuses share an arrow.
@@ -288,33 +275,38 @@ fn begin_table() -> String {
 const HEAD: &str = "\
 # Lifecycles
 
-Drawn from the kernel by the test `lifecycle` (`crates/kernel/tests/it/lifecycle.rs`), which walks every pair of
-status and step; do not edit by hand. `UPDATE_EXPECT=1` writes this page anew. What is not drawn is refused: a write
-that would take such a step changes no row, and its caller reports that someone else decided.
+The test `lifecycle` (`crates/kernel/tests/it/lifecycle.rs`) generates this page from the kernel; do not edit it by
+hand. `UPDATE_EXPECT=1` writes it again. A step that is not drawn is refused: its write changes no row, and the caller
+reports a conflict. For nodes, the database refuses only changes of a settled node; the other steps are up to the
+kernel.
 ";
 
 const QUEUE_ITEM: &str = "\
-The ticket of an execution. While it is CLAIMED or DISPATCHED it *is* one of its workspace's slots. GONE means that
-the row is deleted; the execution tells how it went. FAILED holds no slot and stays until a person dismisses it or
-retention retires it.";
+The request to run an execution. While it is CLAIMED or DISPATCHED, it *is* one of its workspace's slots. GONE means that
+the row is deleted; the execution keeps the outcome. FAILED holds no slot and stays until a person dismisses it or
+retention deletes it.";
 
-const ASK: &str = "What a node asks of the world outside: a wait (WAIT_FOR_EVENT) or a task (TASK). An answer that comes before its node
-has begun is ANSWERED from the start. TAKEN: the run knows. A later attempt of the node opens it anew.";
+const WAIT: &str = "\
+A node that waits for the outside world: for an answer or event (WAIT_FOR_EVENT), or for a worker (TASK). An answer that
+arrives before the node begins is stored as ANSWERED. RECEIVED means that the run has the answer. A later attempt at the
+node opens the wait again.";
+
 const DELIVERY: &str = "\
-One message of a webhook: the end of one execution, told to one receiver. It is tried for a day. A sender that dies leaves
-it SENDING until its time is up, then another claims it; the receiver knows it by its id.";
+One message of a webhook: the end of one execution, for one receiver. It is retried for a day. If a sender dies, the
+delivery stays SENDING until its lease ends; then another process claims it. Repeated messages have the same id.";
 
-const EXECUTION: &str = "The request's record. Whoever ends it first decides; a terminal status is final.";
+const EXECUTION: &str = "The record of a request. The first end counts; a terminal status is final.";
 
 const NODE: &str = "\
-One node within one execution. RUNNING may be performed again after a crash, under the same attempt. UNKNOWN ends a
-node that may be performed at most once and whose result was lost.";
+One node of one execution. After a crash, a RUNNING node is performed again under the same attempt. A node that may be
+performed at most once ends UNKNOWN instead, because its result was lost.";
 
 const JOB: &str = "\
-A row of `workflow_queue_projection`, made by a bound event. Only a job that failed fewer than three times is tried again;
-one whose worker died is pending again and has not failed. [events.md](events.md) says who works on it.";
+A row of `workflow_queue_projection`, created by an event with a binding. A job with fewer than three failures is retried.
+If its worker dies, the job is pending again, without a failure. [events.md](events.md) describes the workers.";
 
 const BEGIN: &str = "\
-The first step of every engine run. Without `Granted` it performs no node: `Ended` closes it, `NotYet` makes it ask
-again. The guard is the execution's status and the item's slot, not a claim: the run may have been started under a
-claim that was taken over since.";
+Before a run performs its first node, it asks whether it may begin. `Granted`: it may. `Ended`: the execution has ended,
+and the run stops. `NotYet`: the item has no slot yet, and the run asks again later. The answer depends only on the status of
+the execution and on the slot of its item. It does not depend on a claim, because another process may have taken over the
+claim that started the run.";

@@ -1,4 +1,5 @@
-//! The kernel, tested from outside: tables, properties, and a simulation of everything around it.
+//! Tests the kernel through its public functions: with tables, with properties, and with a simulation of the whole
+//! service.
 
 mod attacks;
 mod breaker;
@@ -11,6 +12,7 @@ mod expression_page;
 mod expressions;
 mod lifecycle;
 mod orchestration;
+mod page;
 mod queue;
 mod run;
 mod schedule;

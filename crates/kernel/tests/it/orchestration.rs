@@ -6,6 +6,7 @@
 //!
 //! Here are loops, children and stops in single steps. Not here: graphs (`run`), a whole tree with crashes (`tree`).
 
+mod ahead;
 mod tree;
 
 use std::sync::Arc;
@@ -16,11 +17,11 @@ use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Delivery, Kind};
 use kernel::ids::NodeKey;
 use kernel::kind::for_each::OnItemError;
-use kernel::orchestration::{Effect, Event, Orchestration, Row, Target};
-use kernel::run::attempts::Fact;
-use kernel::run::each;
+use kernel::orchestration::{Effect, Event, NodeSnapshot, Orchestration, Target, TargetState};
+use kernel::run::attempts::AttemptEvent;
 use kernel::run::failure::{Class, Failure, Policy};
-use kernel::run::node::{End, Status};
+use kernel::run::item_loop;
+use kernel::run::node::{NodeEnd, Status};
 use kernel::run::{Outcome, Stop};
 
 use crate::run::graph;
@@ -28,18 +29,18 @@ use crate::run::rows::execution;
 
 fn check(text: &str, rows: &[(&str, Status)], events: &[&str], expected: Expect) {
     let plan = Arc::new(graph::plan(text));
-    let rows = rows.iter().map(|(name, status)| Row {
+    let rows = rows.iter().map(|(name, status)| NodeSnapshot {
         node: plan.index_of(&NodeKey::new(name).expect("a name")).expect("a node"),
         status: *status,
         label: None,
         attempt: 1,
     });
     let (mut machine, effects) = Orchestration::resume(Arc::clone(&plan), execution(), None, rows);
-    let mut told = line(&plan, "start", &effects);
+    let mut observed = line(&plan, "start", &effects);
     for text in events {
-        told += &line(&plan, text, &machine.apply(event(&plan, text)));
+        observed += &line(&plan, text, &machine.apply(event(&plan, text)));
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&observed);
 }
 
 fn event(plan: &Plan, text: &str) -> Event {
@@ -50,20 +51,22 @@ fn event(plan: &Plan, text: &str) -> Event {
     let node = || plan.index_of(&NodeKey::new(name).expect("a name")).expect("a node of the graph");
     let at =
         || index.map_or_else(|| Target::node(node()), |index| Target::item(node(), index.parse().expect("a number")));
-    let failed = |class| Event::Of(at(), Fact::Failed { attempt, failure: Failure::new(class, "no") });
+    let failed = |class| Event::Attempt(at(), AttemptEvent::Failed { attempt, failure: Failure::new(class, "no") });
     match (name, what) {
         ("cancel", "") => Event::Stopped(Stop::Cancel),
         ("deadline", "") => Event::Stopped(Stop::Deadline),
-        (_, "ok") => Event::Of(at(), Fact::Succeeded { attempt, took: None }),
-        (_, "skips") => Event::Of(at(), Fact::Skipped { attempt }),
+        (_, "ok") => Event::Attempt(at(), AttemptEvent::Succeeded { attempt, took: None }),
+        (_, "skips") => Event::Attempt(at(), AttemptEvent::Skipped { attempt }),
         (_, "fails") => failed(Class::ValidationError),
         (_, "times out") => failed(Class::Timeout),
         (_, "unknown") => failed(Class::ResultUnknown),
-        (_, "due") => Event::Of(at(), Fact::RetryDue { attempt }),
-        (_, "retries") => Event::Of(at(), Fact::RetryStored { attempt, wait: Duration::from_secs(1) }),
-        (_, "settles") => Event::Of(at(), Fact::Settled { status: Status::Completed, label: None }),
-        (_, "aborted") => Event::Of(at(), Fact::Aborted { begun: true }),
-        (_, "starts") => Event::ChildStarted { at: at() },
+        (_, "due") => Event::Due { at: at() },
+        (_, "retries") => Event::Attempt(at(), AttemptEvent::RetryStored { attempt, wait: Duration::from_secs(1) }),
+        (_, "settles") => Event::Attempt(at(), AttemptEvent::Settled { status: Status::Completed, label: None }),
+        (_, "aborted") => Event::Attempt(at(), AttemptEvent::Aborted { begun: true }),
+        (_, "starts") => Event::Entered { at: at(), state: TargetState::Child },
+        (_, "delays") => Event::Entered { at: at(), state: TargetState::Delay },
+        (_, "waits") => Event::Entered { at: at(), state: TargetState::Wait },
         (_, opens) => opened(plan, node(), opens),
     }
 }
@@ -73,7 +76,7 @@ fn opened(plan: &Plan, node: NodeIx, text: &str) -> Event {
     let words: Vec<&str> = text.split(' ').collect();
     let number = |at: usize| words[at].parse().expect("a number");
     let does = if text.contains("of children") { Kind::Workflow } else { Kind::HttpRequest };
-    let shape = each::Shape {
+    let shape = item_loop::LoopSpec {
         execution: execution(),
         key: plan.node(node).key.clone(),
         count: number(1),
@@ -83,7 +86,7 @@ fn opened(plan: &Plan, node: NodeIx, text: &str) -> Event {
         delivery: Delivery::default(),
     };
     let stored = words.iter().position(|word| *word == "after").map_or(&[][..], |after| &words[after + 1..]);
-    let items = stored.chunks(2).map(|pair| each::Stored {
+    let items = stored.chunks(2).map(|pair| item_loop::StoredItem {
         index: pair[0].parse().expect("a number"),
         status: Status::parse(pair[1]).expect("a status"),
         attempt: 1,
@@ -98,15 +101,16 @@ fn line(plan: &Plan, event: &str, effects: &[Effect]) -> String {
     };
     let tell = |effect: &Effect| match effect {
         Effect::Settle { at, end } => match end {
-            End::Completed { .. } => format!("complete {}", name(*at)),
-            End::Failed { .. } => format!("fail {}", name(*at)),
-            End::Skipped => format!("skip {}", name(*at)),
-            End::Canceled => format!("cancel {}", name(*at)),
-            End::Lost => format!("lose {}", name(*at)),
+            NodeEnd::Completed { .. } => format!("complete {}", name(*at)),
+            NodeEnd::Failed { .. } => format!("fail {}", name(*at)),
+            NodeEnd::Skipped => format!("skip {}", name(*at)),
+            NodeEnd::Canceled => format!("cancel {}", name(*at)),
+            NodeEnd::Lost => format!("lose {}", name(*at)),
         },
         Effect::Perform { at, attempt: 1 } => format!("perform {}", name(*at)),
         Effect::Perform { at, attempt } => format!("perform {}#{attempt}", name(*at)),
         Effect::Wait { at, attempt, .. } => format!("wait for {}#{attempt}", name(*at)),
+        Effect::CheckWait { at } => format!("check {}", name(*at)),
         Effect::Abort { at } => format!("abort {}", name(*at)),
         Effect::Find { at } => format!("find {}", name(*at)),
         Effect::StopChild { at, stop } => format!("stop the child of {} ({stop:?})", name(*at)),
@@ -117,8 +121,8 @@ fn line(plan: &Plan, event: &str, effects: &[Effect]) -> String {
         Effect::Finish(Outcome::Failed { node }) => format!("finish failed at {}", name(Target::node(*node))),
         Effect::Finish(outcome) => format!("finish {outcome:?}"),
     };
-    let told: Vec<String> = effects.iter().map(tell).collect();
-    format!("{event}: {}\n", if told.is_empty() { "-".to_owned() } else { told.join(", ") })
+    let observed: Vec<String> = effects.iter().map(tell).collect();
+    format!("{event}: {}\n", if observed.is_empty() { "-".to_owned() } else { observed.join(", ") })
 }
 
 #[test]
@@ -160,7 +164,63 @@ fn an_item_that_fails_is_tried_again_and_then_fails_its_loop() {
 }
 
 #[test]
-fn what_is_lost_of_an_item_is_lost_of_its_loop() {
+fn a_due_time_means_what_its_target_does() {
+    check(
+        "retry, delay, wait, call, child -> z; child: child",
+        &[],
+        &[
+            "retry times out",
+            "retry due",
+            "retry due",
+            "delay delays",
+            "delay due",
+            "delay due",
+            "wait waits",
+            "wait due",
+            "call due",
+            "child starts",
+            "child due",
+            "cancel",
+            "wait due",
+            "wait aborted",
+        ],
+        expect![[r#"
+            start: perform retry, perform delay, perform wait, perform call, perform child
+            retry times out: wait for retry#2
+            retry due: perform retry#2
+            retry due: -
+            delay delays: -
+            delay due: complete delay
+            delay due: -
+            wait waits: -
+            wait due: check wait
+            call due: -
+            child starts: -
+            child due: -
+            cancel: abort retry, abort wait, abort call, stop the child of child (Cancel), cancel z
+            wait due: -
+            wait aborted: cancel wait
+        "#]],
+    );
+}
+
+#[test]
+fn a_delay_that_an_earlier_owner_stored_is_over_when_its_time_is_due() {
+    check(
+        "pause, call -> z; pause: delay",
+        &[("pause", Status::Running), ("call", Status::Running)],
+        &["call due", "pause due", "call ok"],
+        expect![[r#"
+            start: perform pause, perform call
+            call due: -
+            pause due: complete pause
+            call ok: complete call, perform z
+        "#]],
+    );
+}
+
+#[test]
+fn an_unknown_item_makes_its_loop_unknown() {
     check(
         "each -> z; each: loop",
         &[],
@@ -210,7 +270,7 @@ fn a_stop_reaches_items_children_and_waits_and_ends_last() {
 }
 
 #[test]
-fn what_an_earlier_owner_made_is_found_before_it_is_stopped() {
+fn children_of_an_earlier_owner_are_found_before_they_are_stopped() {
     let rows = [("each", Status::Running), ("child", Status::Running), ("call", Status::Running)];
     check(
         "each, child, call -> z; each: loop; child: child",
@@ -236,7 +296,7 @@ fn what_an_earlier_owner_made_is_found_before_it_is_stopped() {
 }
 
 #[test]
-fn whoever_performs_a_node_may_keep_its_attempts_itself() {
+fn a_shell_may_count_the_attempts_itself() {
     check(
         "a -> each; each: loop",
         &[],
@@ -255,7 +315,7 @@ fn whoever_performs_a_node_may_keep_its_attempts_itself() {
 }
 
 #[test]
-fn a_loop_that_is_over_or_never_began_opens_no_more() {
+fn an_ended_loop_does_not_open_again() {
     check(
         "a -> each; each: loop",
         &[],

@@ -1,9 +1,9 @@
-//! What is made of an engine's answer to a start.
+//! Tests which decision follows from an engine's answer to a start request.
 //!
-//! Not here: what the decisions keep from happening (`simulation`).
+//! Not here: which errors the decisions prevent (`simulation`).
 
 use expect_test::expect;
-use kernel::queue::{Answer, Decision, decide, described};
+use kernel::queue::{Decision, StartOutcome, decide, described};
 
 fn tell(decision: Decision) -> String {
     match decision {
@@ -20,22 +20,22 @@ fn tell(decision: Decision) -> String {
 fn every_answer_leads_somewhere_and_only_refusals_are_attempts() {
     let why = || "why".to_owned();
     let answers = [
-        ("started", Answer::Started),
-        ("already there", Answer::AlreadyThere),
-        ("refused", Answer::Refused(why())),
-        ("unavailable", Answer::Unavailable(why())),
-        ("ambiguous", Answer::Ambiguous(why())),
+        ("started", StartOutcome::Started),
+        ("already there", StartOutcome::AlreadyStarted),
+        ("refused", StartOutcome::Refused(why())),
+        ("unavailable", StartOutcome::Unavailable(why())),
+        ("ambiguous", StartOutcome::Ambiguous(why())),
     ];
-    let mut told = String::new();
+    let mut observed = String::new();
     for (name, answer) in answers {
         for (doubt, about) in [(false, ""), (true, " in doubt")] {
             let decisions = [0, 1, 2].map(|attempts| tell(decide(answer.clone(), attempts, 3, doubt)));
-            told += &format!("{name}{about}: {}\n", decisions.join(", "));
+            observed += &format!("{name}{about}: {}\n", decisions.join(", "));
         }
     }
     for (known, name) in [(true, "known"), (false, "unknown")] {
         let decisions = [0, 1, 2].map(|attempts| tell(described(known, why(), attempts, 3)));
-        told += &format!("described as {name}: {}\n", decisions.join(", "));
+        observed += &format!("described as {name}: {}\n", decisions.join(", "));
     }
     expect![[r#"
         started: mark dispatched, mark dispatched, mark dispatched
@@ -51,5 +51,5 @@ fn every_answer_leads_somewhere_and_only_refusals_are_attempts() {
         described as known: mark dispatched, mark dispatched, mark dispatched
         described as unknown: requeue after 5 s, requeue after 10 s, give up
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&observed);
 }

@@ -1,11 +1,12 @@
-//! How a graph runs: what happened on the left, what is ordered on the right.
+//! Tests how a graph runs. In each line of a scenario, an event is on the left and the resulting effects are on the
+//! right.
 //!
 //! Invariants
-//! - Every scenario is driven twice. The second time the run is rebuilt from its stored rows after
-//!   every single event; it must order the same, and end the same.
+//! - Every scenario runs twice. The second time, the run is rebuilt from its stored rows after every event. It must
+//!   have the same effects and the same end.
 //!
-//! Here are order, branches and joins. Not here: failures and retries (`failures`), cancels,
-//! deadlines and old news (`stops`), generated graphs (`properties`), the notation (`graph`).
+//! Order, branches and joins are tested here. Not here: failures and retries (`failures`), cancels, deadlines and late
+//! events (`stops`), generated graphs (`properties`), the notation (`graph`).
 
 mod failures;
 pub(crate) mod graph;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use kernel::definition::plan::Plan;
-use kernel::run::attempts::Fact;
+use kernel::run::attempts::AttemptEvent;
 use kernel::run::node::Status;
 use kernel::run::{Effect, Event, Run};
 
@@ -31,21 +32,21 @@ fn check(graph: &str, events: &[&str], expected: Expect) {
 
 fn straight(plan: &Arc<Plan>, events: &[&str]) -> String {
     let (mut run, effects) = Run::start(Arc::clone(plan), execution());
-    let mut told = line(plan, "start", &effects);
+    let mut observed = line(plan, "start", &effects);
     let mut rows = Rows::default();
     rows.store(&effects);
     for text in events {
         let effects = run.apply(graph::event(plan, text, |node| rows.attempt(node)));
         rows.store(&effects);
-        told += &line(plan, text, &effects);
+        observed += &line(plan, text, &effects);
     }
-    told
+    observed
 }
 
 fn rebuilt(plan: &Arc<Plan>, events: &[&str]) -> String {
     let mut rows = Rows::default();
     let (_, effects) = rows.resume(plan);
-    let mut told = line(plan, "start", &effects);
+    let mut observed = line(plan, "start", &effects);
     rows.store(&effects);
     let mut end = finish(&effects);
     for text in events {
@@ -53,15 +54,15 @@ fn rebuilt(plan: &Arc<Plan>, events: &[&str]) -> String {
         let event = graph::event(plan, text, |node| rows.attempt(node));
         if end.is_none() {
             // Nobody can ask an ended execution to stop.
-            rows.hear(&event);
+            rows.receive(&event);
         }
         let effects = run.apply(event);
         rows.store(&effects);
-        told += &line(plan, text, &effects);
+        observed += &line(plan, text, &effects);
         end = end.or(finish(&effects));
     }
     again(plan, &rows, end.as_ref());
-    told
+    observed
 }
 
 /// The run from its rows: it orders what is open once more, or says once more how it ended.
@@ -76,8 +77,8 @@ fn finish(effects: &[Effect]) -> Option<Effect> {
 }
 
 fn line(plan: &Plan, event: &str, effects: &[Effect]) -> String {
-    let told: Vec<String> = effects.iter().filter_map(|effect| graph::tell(plan, effect)).collect();
-    format!("{event}: {}\n", if told.is_empty() { "-".to_owned() } else { told.join(", ") })
+    let observed: Vec<String> = effects.iter().filter_map(|effect| graph::tell(plan, effect)).collect();
+    format!("{event}: {}\n", if observed.is_empty() { "-".to_owned() } else { observed.join(", ") })
 }
 
 #[test]
@@ -260,19 +261,19 @@ fn all_done_is_skipped_only_if_all_its_sources_are() {
 
 /// For a shell that keeps attempts itself: it tells how a node settled, whatever came before.
 #[test]
-fn a_node_that_settled_elsewhere_is_taken_as_it_is_and_once() {
+fn a_node_that_a_shell_settled_is_applied_once() {
     let plan = Arc::new(graph::plan("a -> b"));
     let (mut run, _) = Run::start(Arc::clone(&plan), execution());
-    let failed = Event::Node(0, Fact::Settled { status: Status::Failed, label: None });
+    let failed = Event::Node(0, AttemptEvent::Settled { status: Status::Failed, label: None });
     let effects = run.apply(failed.clone());
     assert_eq!(line(&plan, "a failed", &effects), "a failed: skip b, finish failed at a\n");
     assert_eq!(run.apply(failed), []);
     let (mut run, _) = Run::start(Arc::clone(&plan), execution());
     assert_eq!(
-        run.apply(Event::Node(1, Fact::Settled { status: Status::Skipped, label: None })),
+        run.apply(Event::Node(1, AttemptEvent::Settled { status: Status::Skipped, label: None })),
         [],
         "it has not begun"
     );
-    let effects = run.apply(Event::Node(0, Fact::Settled { status: Status::Completed, label: None }));
+    let effects = run.apply(Event::Node(0, AttemptEvent::Settled { status: Status::Completed, label: None }));
     assert_eq!(line(&plan, "a ok", &effects), "a ok: perform b\n");
 }

@@ -1,4 +1,4 @@
-//! What expressions mean, through clock changes too; which ticks are run; what is refused.
+//! Tests the meaning of cron expressions, also when clocks change; which ticks are fired; and what is refused.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use jiff::tz::TimeZoneDatabase;
 use kernel::definition::parse;
 use kernel::queue::Priority;
 use kernel::schedule::{
-    Bad, Calendar, CatchUp, Due, Fate, MAX_IN_DOCUMENT, MOST_CAUGHT_UP, Overlap, Rule, Timing, check, due, meet,
+    Calendar, CatchUp, DueTicks, MAX_IN_DOCUMENT, MOST_CAUGHT_UP, Overlap, Rule, TickDecision, Timing, TimingError,
+    check, decide_tick, due,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -441,10 +442,10 @@ fn seconds_of_two_minutes_are_near_only_where_the_minutes_are() {
 }
 
 #[test]
-fn what_is_no_expression_is_refused_with_its_reason() {
+fn an_invalid_expression_is_refused_with_its_reason() {
     let list = (0..60).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
     let huge = format!("{list},{list} * * * *");
-    let told: Vec<String> = NO_EXPRESSIONS
+    let observed: Vec<String> = NO_EXPRESSIONS
         .iter()
         .copied()
         .chain([huge.as_str()])
@@ -457,69 +458,69 @@ fn what_is_no_expression_is_refused_with_its_reason() {
         " ": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
         "* * * *": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
         "* * * * * * *": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
-        "* * * * * 2027": /cron: 2027 is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
-        "* * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
-        "*/5 * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
-        "0,1 * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
-        "55,0 * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
-        "0 0 31 2 *": /cron: never comes: no day is all that it asks for
-        "0 0 30 2 *": /cron: never comes: no day is all that it asks for
-        "0 0 31 4,6,9,11 *": /cron: never comes: no day is all that it asks for
-        "60 * * * *": /cron: 60 is no minute: the field of minutes takes 0 to 59
-        "* 24 * * *": /cron: 24 is no hour: the field of hours takes 0 to 23
-        "0 0 0 * *": /cron: 0 is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
-        "0 0 32 * *": /cron: 32 is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
-        "0 0 * 13 *": /cron: 13 is no month: the field of months takes 1 to 12, or names such as JAN or January
-        "0 0 * * 8": /cron: 8 is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
-        "0 0 * * MON#6": /cron: MON#6: after # stands which one of the month, 1 to 5
-        "0 0 * * MON#0": /cron: MON#0: after # stands which one of the month, 1 to 5
-        "0 0 32W * *": /cron: 32 is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
-        "0 0 LW L *": /cron: L is no month: the field of months takes 1 to 12, or names such as JAN or January
-        "L * * * *": /cron: L is no minute: the field of minutes takes 0 to 59
-        "* W * * *": /cron: W is no hour: the field of hours takes 0 to 23
+        "* * * * * 2027": /cron: 2027 is not a valid weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "* * * * * *": /cron: ticks too often: ticks must be at least 10 seconds apart
+        "*/5 * * * * *": /cron: ticks too often: ticks must be at least 10 seconds apart
+        "0,1 * * * * *": /cron: ticks too often: ticks must be at least 10 seconds apart
+        "55,0 * * * * *": /cron: ticks too often: ticks must be at least 10 seconds apart
+        "0 0 31 2 *": /cron: never matches: no day fulfils all its fields
+        "0 0 30 2 *": /cron: never matches: no day fulfils all its fields
+        "0 0 31 4,6,9,11 *": /cron: never matches: no day fulfils all its fields
+        "60 * * * *": /cron: 60 is not a valid minute: the field of minutes takes 0 to 59
+        "* 24 * * *": /cron: 24 is not a valid hour: the field of hours takes 0 to 23
+        "0 0 0 * *": /cron: 0 is not a valid day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "0 0 32 * *": /cron: 32 is not a valid day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "0 0 * 13 *": /cron: 13 is not a valid month: the field of months takes 1 to 12, or names such as JAN or January
+        "0 0 * * 8": /cron: 8 is not a valid weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "0 0 * * MON#6": /cron: MON#6: the number after # must be 1 to 5: it selects one such weekday of the month
+        "0 0 * * MON#0": /cron: MON#0: the number after # must be 1 to 5: it selects one such weekday of the month
+        "0 0 32W * *": /cron: 32 is not a valid day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "0 0 LW L *": /cron: L is not a valid month: the field of months takes 1 to 12, or names such as JAN or January
+        "L * * * *": /cron: L is not a valid minute: the field of minutes takes 0 to 59
+        "* W * * *": /cron: W is not a valid hour: the field of hours takes 0 to 23
         "*/0 * * * *": /cron: */0: a step is a whole number from 1 to 999
         "5-1 * * * *": /cron: 5-1 ends before it begins: write two ranges with a comma between them
         "-1 * * * *": /cron: a minute is missing: the field of minutes takes 0 to 59
-        "1--2 * * * *": /cron: -2 is no minute: the field of minutes takes 0 to 59
+        "1--2 * * * *": /cron: -2 is not a valid minute: the field of minutes takes 0 to 59
         "*/99999999999999999999 * * * *": /cron: */99999999999999999999: a step is a whole number from 1 to 999
-        "99999999999 * * * *": /cron: 99999999999 is no minute: the field of minutes takes 0 to 59
+        "99999999999 * * * *": /cron: 99999999999 is not a valid minute: the field of minutes takes 0 to 59
         "@never": /cron: @never is not known: use one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually
         "@reboot": /cron: @reboot is not known: use one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually
-        "a b c d e": /cron: A is no minute: the field of minutes takes 0 to 59
-        "0 0 * * MONDAYS": /cron: MONDAYS is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
-        "0 0 MON * *": /cron: MON is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
-        "JAN * * * *": /cron: JAN is no minute: the field of minutes takes 0 to 59
-        "0 0 * MON1 *": /cron: MON1 is no month: the field of months takes 1 to 12, or names such as JAN or January
-        "0 0 * JANFEB *": /cron: JANFEB is no month: the field of months takes 1 to 12, or names such as JAN or January
-        "0 0 * * JAN": /cron: JAN is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
-        "0 0 * * 1MON": /cron: 1MON is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "a b c d e": /cron: A is not a valid minute: the field of minutes takes 0 to 59
+        "0 0 * * MONDAYS": /cron: MONDAYS is not a valid weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "0 0 MON * *": /cron: MON is not a valid day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "JAN * * * *": /cron: JAN is not a valid minute: the field of minutes takes 0 to 59
+        "0 0 * MON1 *": /cron: MON1 is not a valid month: the field of months takes 1 to 12, or names such as JAN or January
+        "0 0 * JANFEB *": /cron: JANFEB is not a valid month: the field of months takes 1 to 12, or names such as JAN or January
+        "0 0 * * JAN": /cron: JAN is not a valid weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "0 0 * * 1MON": /cron: 1MON is not a valid weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
         "0 0 * * L": /cron: L needs a weekday before it, such as 5L for the last Friday
         "0 0 * * FRI-MON": /cron: FRI-MON ends before it begins: write two ranges with a comma between them
         "0 0 * * MON-": /cron: a weekday is missing: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
-        "0 0 * * 5#": /cron: 5#: after # stands which one of the month, 1 to 5
-        "0 0 * * 5#+1": /cron: 5#+1: after # stands which one of the month, 1 to 5
+        "0 0 * * 5#": /cron: 5#: the number after # must be 1 to 5: it selects one such weekday of the month
+        "0 0 * * 5#+1": /cron: 5#+1: the number after # must be 1 to 5: it selects one such weekday of the month
         "0 0 L,LW * *": /cron: L and LW cannot stand in one list: write two schedules
-        "0 0 L-3 * *": /cron: L is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
-        "0 ? * * *": /cron: ? is no hour: the field of hours takes 0 to 23
-        "0 0 +1 * *": /cron: +1 is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "0 0 L-3 * *": /cron: L is not a valid day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "0 ? * * *": /cron: ? is not a valid hour: the field of hours takes 0 to 23
+        "0 0 +1 * *": /cron: +1 is not a valid day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
         "5/15 * * * *": /cron: 5/15: a step needs a range before it, such as 5-59/15 or */15
         "/15 * * * *": /cron: a minute is missing: the field of minutes takes 0 to 59
         "1,,2 * * * *": /cron: the field of minutes has an empty part
         "*/+5 * * * *": /cron: */+5: a step is a whole number from 1 to 999
         "1/2/3 * * * *": /cron: 1/2/3: a step is a whole number from 1 to 999
-        "0 0 * * MON#1#2": /cron: MON#1#2: after # stands which one of the month, 1 to 5
+        "0 0 * * MON#1#2": /cron: MON#1#2: the number after # must be 1 to 5: it selects one such weekday of the month
         "@daily 1": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
-        "* * * * *; rm": /cron: ';' means nothing in a cron expression
-        "0 0 ١ * *": /cron: '١' means nothing in a cron expression
-        "0\n0 * * *": /cron: '\n' means nothing in a cron expression
-        "\u{202e}0 0 * * *": /cron: '\u{202e}' means nothing in a cron expression
+        "* * * * *; rm": /cron: ';' is not allowed in a cron expression
+        "0 0 ١ * *": /cron: '١' is not allowed in a cron expression
+        "0\n0 * * *": /cron: '\n' is not allowed in a cron expression
+        "\u{202e}0 0 * * *": /cron: '\u{202e}' is not allowed in a cron expression
         "0,1,2,3,4,5,6,7,8,9,10,11,12,1": /cron: must be 1 to 200 characters"#]]
-    .assert_eq(&told.join("\n"));
+    .assert_eq(&observed.join("\n"));
     assert_eq!(refusal(&format!("{list} * * * *"), "UTC"), None, "every minute, written out");
 }
 
 #[test]
-fn what_is_no_time_zone_is_refused() {
+fn an_unknown_time_zone_is_refused() {
     for zone in [
         "",
         "Mars/Olympus",
@@ -531,8 +532,8 @@ fn what_is_no_time_zone_is_refused() {
         "+02:00",
         &"A".repeat(65),
     ] {
-        let told = refusal("0 0 * * *", zone).expect("a refusal");
-        assert!(told.starts_with("/timezone: must be a time zone"), "{zone}: {told}");
+        let observed = refusal("0 0 * * *", zone).expect("a refusal");
+        assert!(observed.starts_with("/timezone: must be a time zone"), "{zone}: {observed}");
     }
 }
 
@@ -545,7 +546,7 @@ fn check_due(catch_up: CatchUp, next_at: &str, now: &str, expected: Expect) {
 }
 
 #[test]
-fn which_missed_ticks_are_run_is_for_the_policy_to_say() {
+fn catch_up_decides_which_missed_ticks_run() {
     let (ten, soon) = ("2026-01-01T10:00:00Z", "2026-01-01T10:00:00.3Z");
     for catch_up in CatchUp::ALL {
         check_due(catch_up, ten, soon, expect!["missed -; run 2026-01-01T10:00:00Z; next 2026-01-01T11:00:00Z"]);
@@ -593,7 +594,7 @@ fn which_missed_ticks_are_run_is_for_the_policy_to_say() {
 }
 
 #[test]
-fn however_long_nobody_looked_only_so_many_are_run() {
+fn the_number_of_missed_ticks_that_run_is_limited() {
     let calendar = calendar("*/10 * * * * *", "Europe/Berlin");
     let (from, now) = (at("2020-01-01T00:00:00Z"), at("2026-01-01T00:00:00Z"));
     let due = due(&calendar, CatchUp::All, from, now);
@@ -602,33 +603,33 @@ fn however_long_nobody_looked_only_so_many_are_run() {
 }
 
 #[test]
-fn a_single_time_comes_once_and_is_over() {
+fn a_single_time_ticks_once() {
     let once = Timing::At { at: at("2026-01-01T10:00:00.25Z") };
     let calendar = Calendar::read(&once, Timestamp::UNIX_EPOCH).expect("a calendar");
     let tick = at("2026-01-01T10:00:00.25Z");
     let on_time = due(&calendar, CatchUp::Skip, tick, at("2026-01-01T10:00:01Z"));
-    assert_eq!(on_time, Due { missed: None, run: vec![tick], next_at: None });
+    assert_eq!(on_time, DueTicks { missed: None, run: vec![tick], next_at: None });
     let late = at("2026-01-01T11:00:00Z");
     assert_eq!(due(&calendar, CatchUp::Last, tick, late).run, [tick]);
     assert_eq!(
         due(&calendar, CatchUp::Skip, tick, late),
-        Due { missed: Some((tick, late)), run: vec![], next_at: None }
+        DueTicks { missed: Some((tick, late)), run: vec![], next_at: None }
     );
     let far = Timing::At { at: Timestamp::MAX };
-    assert_eq!(Calendar::read(&far, Timestamp::UNIX_EPOCH).err(), Some(Bad::At));
+    assert_eq!(Calendar::read(&far, Timestamp::UNIX_EPOCH).err(), Some(TimingError::At));
 }
 
 #[test]
-fn what_a_tick_meets_follows_from_what_is_open() {
-    let mut told = String::new();
+fn overlap_decides_what_a_tick_does() {
+    let mut observed = String::new();
     for overlap in Overlap::ALL {
         for (open, buffered) in [(false, false), (true, false), (true, true)] {
-            let fate = match meet(overlap, open, buffered) {
-                Fate::Start => "start",
-                Fate::Buffer => "buffer",
-                Fate::Skip(_) => "skip",
+            let fate = match decide_tick(overlap, open, buffered) {
+                TickDecision::Start => "start",
+                TickDecision::Buffer => "buffer",
+                TickDecision::Skip(_) => "skip",
             };
-            told += &format!("{} open={open} buffered={buffered}: {fate}\n", overlap.name());
+            observed += &format!("{} open={open} buffered={buffered}: {fate}\n", overlap.name());
         }
     }
     expect![[r#"
@@ -642,7 +643,7 @@ fn what_a_tick_meets_follows_from_what_is_open() {
         allow open=true buffered=false: start
         allow open=true buffered=true: start
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&observed);
 }
 
 #[test]
@@ -669,18 +670,18 @@ fn a_document_has_its_schedules_checked_with_its_inputs() {
         "0 6 * * *",
     ]);
     let problems = parse::check(&document(bad)).expect_err("problems");
-    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let observed: Vec<String> = problems.iter().map(ToString::to_string).collect();
     expect![[r#"
         /on/schedule/0/input: region is missing
-        /on/schedule/1/cron: is there already with this time zone
+        /on/schedule/1/cron: is given twice with this time zone
         /on/schedule/2/catchUp: unknown field catchUp, did you mean catch_up?
         /on/schedule/2/priority: must be a whole number from 1 to 5
         /on/schedule/2/overlap: must be one of skip, buffer_one, allow
-        /on/schedule/2/cron: comes too often: ticks lie at least 10 seconds apart
+        /on/schedule/2/cron: ticks too often: ticks must be at least 10 seconds apart
         /on/schedule/2/input/region: must be string, not a number
         /on/schedule/3: cron is missing
         /on/schedule/4: must be an object, not text"#]]
-    .assert_eq(&told.join("\n"));
+    .assert_eq(&observed.join("\n"));
     assert!(parse::check(&document(json!({ "cron": "0 6 * * *" }))).is_err(), "a list");
     let many: Vec<Value> = (0..=MAX_IN_DOCUMENT).map(|n| json!({ "cron": format!("{n} * * * *") })).collect();
     assert!(parse::check(&document(json!(many))).is_err(), "too many");

@@ -1,4 +1,5 @@
-//! The published schema, judged as an editor would, and the pages that are made from the kernel.
+//! Tests the published schema with a JSON Schema validator, as an editor does, and the pages that are generated from
+//! the kernel.
 
 use expect_test::expect_file;
 use jsonschema::Validator;
@@ -9,6 +10,7 @@ use kernel::kind;
 use serde_json::Value;
 
 use crate::definitions::corpus;
+use crate::page::wrap;
 
 fn validator() -> Validator {
     jsonschema::draft202012::new(&parse::schema::workflow()).expect("a schema")
@@ -17,7 +19,7 @@ fn validator() -> Validator {
 #[test]
 fn the_published_schema_is_the_kernels() {
     let text = format!("{:#}\n", parse::schema::workflow());
-    expect_file!["../../../../docs/workflow.schema.json"].assert_eq(&text);
+    expect_file!["../../../../docs/reference/workflow.schema.json"].assert_eq(&text);
 }
 
 #[test]
@@ -65,19 +67,22 @@ fn what_has_the_wrong_shape_is_refused_by_the_schema() {
 }
 
 #[test]
-fn the_page_of_kinds_is_what_they_say() {
-    let mut page = "# Kinds of nodes\n\nWhat each `kind:` does and takes in `with:`; made from the kernel, and kept so by a \
-        test. `GET /api/v1/workflow/nodes` answers the same with a JSON Schema for each.\n\nAny text may hold `${{ }}`; a field \
-        that does is judged when its value is known.\n"
-        .to_owned();
+fn the_page_of_kinds_is_current() {
+    let mut page =
+        "# Kinds of nodes\n\nEach kind of node, and the fields of its `with`. A test generates this page from the \
+        code of the kernel. The endpoint `GET /api/v1/workflow/nodes` returns the same with a JSON Schema for each \
+        kind.\n\nThe manner of a kind says how engines perform it: it `computes`, `calls` another system, `waits` for \
+        a time, `waits_for_answer` from outside, `spawns` a child, or `loops` over items.\n\nAny text may contain \
+        `${{ }}`. A field that contains it is checked at run time, when its value is known.\n"
+            .to_owned();
     for kind in Kind::ALL {
         let about = kind::describe(kind);
-        page.push_str(&format!("\n## {}\n\n{} It {}.", about.kind, about.summary, about.manner));
+        page.push_str(&format!("\n## {}\n\n{} Manner: `{}`.", about.kind, about.summary, about.manner));
         if !about.labels.is_empty() {
             page.push_str(&format!(" Branches: `{}`.", about.labels.join("`, `")));
         }
         if !about.secret_fields.is_empty() {
-            page.push_str(&format!(" Secrets may stand in `{}`.", about.secret_fields.join("`, `")));
+            page.push_str(&format!(" These fields may contain secrets: `{}`.", about.secret_fields.join("`, `")));
         }
         page.push_str("\n\n| field | |\n|---|---|\n");
         let required = |name: &str| {
@@ -90,7 +95,7 @@ fn the_page_of_kinds_is_what_they_say() {
             page.push_str(&format!("| `{name}` | {needed}{words}{} |\n", choices(field)));
         }
     }
-    expect_file!["../../../../docs/kinds.md"].assert_eq(&page);
+    expect_file!["../../../../docs/reference/kinds.md"].assert_eq(&wrap(&page));
 }
 
 /// The words that a field takes, if it takes only some.
@@ -104,7 +109,7 @@ fn choices(field: &Value) -> String {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the page is a file")]
 fn every_code_of_a_problem_is_on_its_page_and_no_other() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/definitions.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/definitions.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let table = page.split("\n## Problems\n").nth(1).expect("the part about problems");
     let listed: Vec<(&str, &str)> =

@@ -1,4 +1,4 @@
-//! The table of signals: well formed, and written down in `docs/metrics.md`.
+//! The table of signals is well formed, and `docs/reference/metrics.md` is generated from it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use expect_test::expect_file;
 use kernel::run::failure::Class;
 use kernel::signals::{Event, Kind, Metric, Span, events, metrics, spans};
+
+use crate::page::wrap;
 
 const CLASSES: [Class; 16] = [
     Class::HttpClientError,
@@ -27,92 +29,131 @@ const CLASSES: [Class; 16] = [
 ];
 
 #[test]
-fn names_are_plain_and_each_is_there_once() {
+fn names_are_plain_and_unique() {
     let names: Vec<&str> = metrics::ALL.iter().map(|metric| metric.name).collect();
     let distinct: BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(names.len(), distinct.len());
     let plain = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-    for Metric { name, kind, labels, help, act } in metrics::ALL {
+    for Metric { name, kind, labels, help, action } in metrics::ALL {
         assert!(plain(name) && labels.iter().all(|label| plain(label)), "{name}");
-        assert!(help.ends_with('.') && act.ends_with('.') && !help.contains('\n'), "{name}: whole sentences");
+        assert!(help.ends_with('.') && action.ends_with('.') && !help.contains('\n'), "{name}: whole sentences");
         if let Kind::Histogram(buckets) = kind {
             assert!(!buckets.is_empty() && buckets.is_sorted(), "{name}: {buckets:?}");
         }
     }
-    for Span { name, within, .. } in spans::ALL {
-        assert!(within.is_none_or(|outer| spans::ALL.iter().any(|span| span.name == outer)), "{name}");
+    for Span { name, parent, .. } in spans::ALL {
+        assert!(parent.is_none_or(|outer| spans::ALL.iter().any(|span| span.name == outer)), "{name}");
+    }
+}
+
+/// The names that the source documents fix.
+const WITHOUT_PREFIX: [&str; 7] = [
+    "queue_processing_batch_size",
+    "queue_processing_duration_seconds",
+    "queue_items_dispatched_total",
+    "queue_items_at_capacity_total",
+    "queue_items_failed_total",
+    "queue_stale_recovery_count",
+    "shedlock_acquisition_failures",
+];
+
+#[test]
+fn a_metric_name_has_the_prefix_and_a_counter_ends_in_total() {
+    let without: Vec<&str> =
+        metrics::ALL.iter().map(|metric| metric.name).filter(|name| !name.starts_with("forebay_")).collect();
+    assert_eq!(BTreeSet::from_iter(without), BTreeSet::from(WITHOUT_PREFIX));
+    for Metric { name, kind, .. } in metrics::ALL.iter().filter(|metric| metric.name.starts_with("forebay_")) {
+        assert_eq!(*kind == Kind::Counter, name.ends_with("_total"), "{name}");
     }
 }
 
 #[test]
-fn a_message_is_recognised_with_anything_in_its_gap() {
+fn a_message_matches_with_any_value_in_its_placeholder() {
     let Event { message, .. } = events::PROCESSING;
-    assert_eq!(events::PROCESSING.filled(7), "Processing 7 queue items");
-    assert!(events::PROCESSING.is("Processing 7 queue items") && !events::PROCESSING.is("Processing  items"));
-    assert!(!events::PROCESSING.is("Processing queue items"), "{message} without anything in its gap");
-    assert!(events::AT_CAPACITY.is("Workspace at capacity") && !events::AT_CAPACITY.is("Workspace at capacity!"));
+    assert_eq!(events::PROCESSING.message_with(7), "Processing 7 queue items");
+    assert!(events::PROCESSING.matches("Processing 7 queue items") && !events::PROCESSING.matches("Processing  items"));
+    assert!(!events::PROCESSING.matches("Processing queue items"), "{message} without a value in its placeholder");
+    assert!(
+        events::AT_CAPACITY.matches("Workspace at capacity") && !events::AT_CAPACITY.matches("Workspace at capacity!")
+    );
 }
 
 #[test]
-fn a_reason_is_the_name_that_failures_have_on_the_wire() {
+fn a_failure_reason_is_named_as_in_the_api() {
     for class in CLASSES {
         assert_eq!(serde_json::to_value(class).expect("a name"), class.name());
     }
 }
 
 #[test]
-fn the_page_of_signals_is_written_down() {
+fn the_metrics_page_is_current() {
     let mut page = HEAD.to_owned();
     let labels =
         |metric: &Metric| metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
     for metric in metrics::ALL {
         let kind = metric.kind.name();
         let by = if metric.labels.is_empty() { String::new() } else { format!(" by {}", labels(metric)) };
-        let Metric { name, help, act, .. } = metric;
-        write!(page, "\n### `{name}`\n\n{kind}{by}. {help}\n\n*What to do.* {act}\n").expect("a string takes all");
+        let Metric { name, help, action, .. } = metric;
+        let (help, action) = (wrapped(&format!("{kind}{by}. {help}")), wrapped(&format!("*What to do.* {action}")));
+        write!(page, "\n### `{name}`\n\n{help}\n\n{action}\n").expect("a string takes all");
     }
     page += SPANS;
-    for Span { name, within, fields, help } in spans::ALL {
-        let within = within.map_or_else(|| "-".to_owned(), |outer| format!("`{outer}`"));
-        writeln!(page, "| `{name}` | {within} | {} | {help} |", fields.join(", ")).expect("a string takes all");
+    for Span { name, parent, fields, help } in spans::ALL {
+        let parent = parent.map_or_else(|| "-".to_owned(), |outer| format!("`{outer}`"));
+        writeln!(page, "| `{name}` | {parent} | {} | {help} |", fields.join(", ")).expect("a string takes all");
     }
     page += EVENTS;
     for Event { message, level, fields, help } in events::ALL {
         writeln!(page, "| {message} | {} | {} | {help} |", level.name(), fields.join(", "))
             .expect("a string takes all");
     }
-    expect_file!["../../../../docs/metrics.md"].assert_eq(&page);
+    expect_file!["../../../../docs/reference/metrics.md"].assert_eq(&wrap(&page));
+}
+
+/// The text in lines of at most 120 characters.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= 120 => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
 }
 
 const HEAD: &str = "\
-# Signals
+# Metrics, spans and log events
 
-Made from the table in `crates/kernel/src/signals.rs` by the test `signals` (`crates/kernel/tests/it/signals.rs`); do
-not edit by hand. `UPDATE_EXPECT=1` writes this page anew. Another test runs the service and finds each of these.
+Generated from the table in `crates/kernel/src/signals.rs` by a test (`crates/kernel/tests/it/signals.rs`). Do not edit
+it by hand: run that test with `UPDATE_EXPECT=1`. Another test runs the service and checks that it emits each signal.
 
 ## Metrics
 
-At `/metrics`, as Prometheus text. Every process tells of itself; where a sum or a maximum over processes is meant, the
-metric says so. No label names a workspace, an execution or a node. The dashboard in `deploy/grafana/forebay.json` and
-the alerts in `deploy/prometheus/alerts.yaml` use these names.
+Each process serves its own metrics at `/metrics`, in the Prometheus text format. If a metric is meant as a sum or a
+maximum over processes, its text says so. No label names a workspace, an execution or a node. All names begin with
+`forebay_`, except seven that are fixed by the source documents. The dashboard `deploy/grafana/forebay.json` and the
+alerts `deploy/prometheus/alerts.yaml` use these metrics.
 ";
 
 const SPANS: &str = "
 ## Spans
 
-Sent over OTLP/HTTP when `OTEL_EXPORTER_OTLP_ENDPOINT` is set; the other standard `OTEL_*` variables apply. A start
-request's `traceparent` is kept with the execution: its run, its nodes and what they send out belong to that trace, also
-after a crash and in another process. Without one, the trace's id is the execution's.
+Forebay sends spans over OTLP/HTTP if `OTEL_EXPORTER_OTLP_ENDPOINT` is set; the other standard `OTEL_*` variables apply.
+The execution stores the `traceparent` of its start request. Its run, its nodes and their requests belong to that trace,
+also after a crash and in another process. Without a `traceparent`, the trace id is the execution's id.
 
-| span | within | fields | what it is |
+| span | parent | fields | what it covers |
 |---|---|---|---|
 ";
 
 const EVENTS: &str = "
 ## Log events
 
-On standard error, as text or, with `--log-format json`, one object a line. These messages, levels and fields stay; other
-lines are for people and may change. `{}` stands for a number or a name. An empty queue logs nothing.
+Forebay logs to standard error, as text, or with `--log-format json` as one JSON object per line. The messages, levels
+and fields below are stable. Other log lines may change. `{}` stands for a number or a name. An empty queue logs
+nothing.
 
 | message | level | fields | when |
 |---|---|---|---|

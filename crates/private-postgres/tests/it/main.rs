@@ -1,7 +1,7 @@
-//! The private server, for real: started, stopped, killed and started again.
+//! Tests of the private server with real processes: started, stopped, killed and started again.
 //!
-//! Two of the tests are bodies for other processes: this program runs itself with `--exact` and
-//! their name, and what follows `--` is for them.
+//! Two of the tests are the main functions of other processes. This program runs itself with `--exact` and the name of
+//! such a test; the arguments after `--` are for that test.
 
 use std::{
     env,
@@ -38,7 +38,7 @@ async fn host() {
     let Some(data) = passed_args().pop() else { return };
     let server = PrivatePostgres::start(options(data)).await.expect("start");
     io::stdout().write_all(b"\nready\n").expect("tell the test");
-    // Ends with the test, should that not kill us.
+    // Returns when the test ends, in case the test did not kill this process.
     io::stdin().read_to_end(&mut Vec::new()).expect("wait");
     drop(server);
 }
@@ -57,7 +57,7 @@ async fn what_was_stored_is_there_after_a_restart() {
     let server = PrivatePostgres::start(options(&data)).await.expect("start again");
     assert_eq!(count_rows(&server).await, 1);
     let client = connect(&server).await;
-    drop(server); // With a client connected, and without being asked to stop.
+    drop(server); // A client is still connected, and `stop` was not called.
     assert_eq!(processes(&data), Vec::<String>::new());
     assert!(client.simple_query("SELECT").await.is_err());
 }
@@ -160,14 +160,14 @@ async fn a_killed_server_recovers_at_the_next_start() {
 }
 
 #[tokio::test]
-async fn an_orphan_that_does_not_stop_is_told_to() {
+async fn an_orphan_that_does_not_stop_is_killed() {
     let dir = dir();
     let data = dir.path().join("data");
     let server = PrivatePostgres::start(options(&data)).await.expect("start");
     insert_row(&server).await;
     server.stop().await.expect("stop");
 
-    // Ours by birth, and not reaped until the end of the test: so it also becomes a zombie.
+    // The orphan is a child of this process and is reaped only at the end of the test, so it also becomes a zombie.
     let mut orphan = start_orphan(&data);
     let server = PrivatePostgres::start(options(&data)).await.expect("start again");
     assert_eq!(count_rows(&server).await, 1);
@@ -223,7 +223,7 @@ async fn data_of_another_version_is_refused() {
     fs::write(data.join("pg/PG_VERSION"), "14\n").expect("change the version");
     let error = PrivatePostgres::start(options(&data)).await.expect_err("there is no such version");
     let Error::Version { data: 14, found, .. } = &error else { panic!("{error}") };
-    let expected = format!("the data in {} is of PostgreSQL 14, but only {found} is here: ", data.display());
+    let expected = format!("the data in {} is from PostgreSQL 14, but only {found} is installed: ", data.display());
     assert!(error.to_string().starts_with(&expected), "{error}");
 }
 
@@ -281,7 +281,7 @@ async fn a_start_that_is_given_up_leaves_nothing_running() {
     let data = dir.path().join("data");
     let start = PrivatePostgres::start(options(&data));
     assert!(tokio::time::timeout(Duration::from_millis(1), start).await.is_err(), "initdb takes longer");
-    // The lock is the signal that the keeper is done.
+    // The keeper has finished when the lock is released.
     let deadline = Instant::now() + Duration::from_secs(30);
     let server = loop {
         match PrivatePostgres::start(options(&data)).await {
@@ -294,7 +294,7 @@ async fn a_start_that_is_given_up_leaves_nothing_running() {
     server.stop().await.expect("stop");
 }
 
-/// One that the server's user can reach, unlike the usual place of tests if that is in root's home.
+/// A temporary directory that the server's user can enter. The default one could be in root's home directory.
 fn dir() -> TempDir {
     let dir = tempfile::Builder::new().prefix("forebay-it-").tempdir_in("/tmp").expect("make directory");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("open it");
@@ -327,7 +327,7 @@ fn start_host(data: &Path) -> Child {
     host
 }
 
-/// A server of this directory without an owner that holds the lock.
+/// Starts a server of this data directory that no process with the lock owns.
 fn start_orphan(data: &Path) -> Child {
     let (uid, gid) = match User::from_name("postgres").expect("look up") {
         Some(user) if geteuid().is_root() => (user.uid, user.gid),
@@ -357,7 +357,7 @@ fn wait_until_gone(data: &Path) {
     wait_for("the server to be gone", || processes(data).is_empty());
 }
 
-/// There is no signal to wait on for what other processes do.
+/// Polls until the condition holds, because nothing signals what other processes do.
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while !is_so() {
@@ -366,7 +366,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The living processes that have the cluster as an argument or as working directory.
+/// The living processes that have the cluster as an argument or as their working directory.
 fn processes(data: &Path) -> Vec<String> {
     let pg = data.join("pg");
     let is_in = |process: &Path| {

@@ -1,12 +1,14 @@
 //! The root keys of the settings: one in `auth.root_key`, any number in the file that `auth.root_key_file` names.
 //!
 //! Invariants
-//! - At start, a file that cannot be read, holds no key or holds a line that is no key stops the start.
-//! - Later, such a file changes nothing: the keys read before stay valid, and the log says so once.
-//! - A key that was removed from the file is refused within `EVERY` plus the time of one read.
+//! - At start, the service does not start if the file cannot be read, contains no key, or contains a line that is no
+//!   key.
+//! - If the file becomes invalid later, the keys that were read before stay valid, and one log line reports the
+//!   problem.
+//! - A key that was removed from the file is refused after at most `EVERY` plus the time of one read.
 //! - No key is logged.
 //!
-//! Not here: keys that are stored in the database (`store::access::key`), who shows a key (`http::auth`).
+//! Not here: keys that are stored in the database (`store::access::key`), which key a request has (`http::auth`).
 
 use parking_lot::RwLock;
 use std::io::Read as _;
@@ -22,9 +24,9 @@ use crate::config::{Auth, Invalid};
 /// How often the file is read again.
 const EVERY: Duration = Duration::from_secs(2);
 /// The most bytes of a file that are read.
-const LARGEST: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// The root keys in force. Cheap to clone.
+/// The valid root keys. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct RootKeys {
     file: Option<Arc<str>>,
@@ -34,11 +36,13 @@ pub(crate) struct RootKeys {
 }
 
 impl RootKeys {
-    /// Reads what the settings name.
+    /// Reads the keys that the settings name.
     pub(crate) fn read(settings: &Auth) -> Result<RootKeys, Invalid> {
         let configured = settings.root_key.as_deref().map(Secret::parse).transpose();
-        let configured =
-            configured.map_err(|bad| Invalid { key: "auth.root_key", problem: format!("cannot be used: {bad}") })?;
+        let configured = configured.map_err(|bad| Invalid {
+            key: "auth.root_key",
+            problem: format!("{bad}; `forebay root-key` generates one"),
+        })?;
         let in_file = match &settings.root_key_file {
             Some(path) => {
                 parse(path).map_err(|problem| Invalid { key: "auth.root_key_file", problem: problem.to_string() })?
@@ -53,16 +57,16 @@ impl RootKeys {
         self.configured.is_none() && self.in_file.read().is_empty()
     }
 
-    /// Is this one of them? Takes the same time for every key that is not.
-    pub(crate) fn contain(&self, secret: &Secret) -> bool {
+    /// True if this is one of the root keys. The check takes the same time for every wrong key.
+    pub(crate) fn contains(&self, secret: &Secret) -> bool {
         let in_file = self.in_file.read();
         self.configured.iter().chain(in_file.iter()).fold(false, |found, key| found | key.is(secret))
     }
 
-    /// Reads the file again and again until told to stop.
-    pub(crate) async fn follow(self, stop: CancellationToken) {
+    /// Reads the file again at an interval, until `stop` is cancelled.
+    pub(crate) async fn reload_periodically(self, stop: CancellationToken) {
         let Some(path) = self.file.clone() else { return };
-        let mut told = None;
+        let mut reported = None;
         loop {
             tokio::select! { () = tokio::time::sleep(EVERY) => {}, () = stop.cancelled() => return }
             let read = tokio::task::spawn_blocking({
@@ -71,12 +75,12 @@ impl RootKeys {
             });
             match read.await {
                 Ok(Ok(keys)) => {
-                    told = None;
+                    reported = None;
                     self.replace(keys);
                 }
-                Ok(Err(problem)) if told.as_ref() != Some(&problem) => {
-                    tracing::warn!(problem, "Could not read auth.root_key_file; the root keys read before stay valid");
-                    told = Some(problem);
+                Ok(Err(problem)) if reported.as_ref() != Some(&problem) => {
+                    tracing::warn!(problem, "Could not read auth.root_key_file; the root keys read earlier stay valid");
+                    reported = Some(problem);
                 }
                 Ok(Err(_)) | Err(_) => {}
             }
@@ -87,33 +91,33 @@ impl RootKeys {
         let mut in_file = self.in_file.write();
         let hashes = |keys: &[Secret]| keys.iter().map(Secret::hash).collect::<Vec<_>>();
         if hashes(&keys) != hashes(&in_file) {
-            tracing::info!(keys = keys.len(), "Root keys changed: auth.root_key_file was read again");
+            tracing::info!(keys = keys.len(), "Root keys changed, because auth.root_key_file has changed");
             *in_file = keys;
         }
     }
 }
 
-/// Why a file of root keys cannot be used. Says the line, never what it holds.
+/// Why a file of root keys cannot be used. The message names the line, never its content.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error("cannot read {path}: {source}")]
     Unreadable { path: String, source: std::io::Error },
-    #[error("{path} is larger than {LARGEST} bytes")]
+    #[error("{path} is larger than {MAX_FILE_BYTES} bytes: write only root keys, one per line")]
     TooLarge { path: String },
-    #[error("{path}, line {line}: not a root key; `forebay root-key` makes one")]
+    #[error("{path}, line {line} is not a root key; `forebay root-key` generates one")]
     Malformed { path: String, line: usize },
-    #[error("{path} holds no key: write one per line; `forebay root-key` makes one")]
+    #[error("{path} contains no key: write one per line; `forebay root-key` generates one")]
     Empty { path: String },
 }
 
-/// One key a line; blank lines and those that begin with # do not count.
+/// Reads one key per line; blank lines and lines that begin with `#` are ignored.
 fn parse(path: &str) -> Result<Vec<Secret>, Problem> {
     let path = || path.to_owned();
     let unreadable = |source| Problem::Unreadable { path: path(), source };
     let mut text = Zeroizing::new(String::new());
     let file = std::fs::File::open(path()).map_err(unreadable)?;
-    file.take(LARGEST + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > LARGEST {
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
         return Err(Problem::TooLarge { path: path() });
     }
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));

@@ -1,4 +1,4 @@
-//! Who may do everything, as the settings say it.
+//! Settings of authentication: root keys, and the limits on keys and on failed authentication.
 //!
 //! Invariants
 //! - No key is shown by `Debug` or by `mask`.
@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Invalid;
+use super::{Invalid, at_least};
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -32,12 +32,8 @@ impl std::fmt::Debug for Auth {
 
 impl Auth {
     pub(super) fn check(&self) -> Result<(), Invalid> {
-        let fail = |key| Err(Invalid { key, problem: "must be at least 1".to_owned() });
-        match self {
-            Auth { max_keys_per_workspace: ..1, .. } => fail("auth.max_keys_per_workspace"),
-            Auth { max_failures_per_address: 0, .. } => fail("auth.max_failures_per_address"),
-            _ => Ok(()),
-        }
+        at_least("auth.max_keys_per_workspace", self.max_keys_per_workspace, 1)?;
+        at_least("auth.max_failures_per_address", self.max_failures_per_address, 1)
     }
 
     pub(super) fn mask(&mut self) {

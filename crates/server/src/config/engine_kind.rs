@@ -1,16 +1,16 @@
-//! Which engine runs executions, as it is written in the settings.
+//! The setting `engine.kind`: which engine runs executions.
 
 use serde::{Deserialize, Serialize};
 
-/// What runs executions, as it is written in the settings.
+/// The engine that runs executions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum EngineKind {
     #[default]
     Embedded,
-    /// Workers anywhere, and a Temporal between them.
+    /// Temporal and its workers.
     Temporal,
-    /// The directory of an engine that misbehaves on order.
+    /// The test engine, with the directory of the files that control it.
     #[cfg(feature = "test-engine")]
     Test(std::path::PathBuf),
 }
@@ -25,8 +25,12 @@ impl TryFrom<String> for EngineKind {
         match text.as_str() {
             "embedded" => Ok(EngineKind::Embedded),
             "temporal" if cfg!(feature = "temporal") => Ok(EngineKind::Temporal),
-            "temporal" => Err("this program was built without Temporal (cargo feature temporal)".to_owned()),
-            _ => Err(format!("there is no engine {text:?}: use \"embedded\" or \"temporal\"")),
+            "temporal" => {
+                Err("this program was built without Temporal: use \"embedded\", or build with the cargo feature \
+                     `temporal`"
+                    .to_owned())
+            }
+            _ => Err(format!("{text:?} is not an engine: write \"embedded\" or \"temporal\"")),
         }
     }
 }

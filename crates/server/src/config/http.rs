@@ -1,15 +1,15 @@
-//! Settings of the API: where it listens, and what clients may take of the process.
+//! Settings of the API: its addresses, its limits for clients, and the time that a client may take.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Invalid, origins};
+use super::{Invalid, at_least, origins};
 
-/// The shortest time that a client may be given.
-const SHORTEST_MS: u64 = 100;
-/// The least that may wait for a stream.
-const LEAST_BACKLOG: usize = 64 * 1024;
+/// The minimum of every timeout for clients.
+const MIN_TIMEOUT_MS: u64 = 100;
+/// The minimum of `http.max_stream_backlog_bytes`.
+const MIN_BACKLOG_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -55,25 +55,13 @@ impl Default for Http {
 
 impl Http {
     pub(super) fn check(&self) -> Result<(), Invalid> {
-        let fail = |key, problem: &str| Err(Invalid { key, problem: problem.to_owned() });
-        let times = [
-            ("http.header_timeout_ms", self.header_timeout_ms),
-            ("http.idle_timeout_ms", self.idle_timeout_ms),
-            ("http.write_timeout_ms", self.write_timeout_ms),
-        ];
-        if let Some((key, _)) = times.into_iter().find(|(_, time)| *time < SHORTEST_MS) {
-            return fail(key, "must be at least 100");
-        }
-        if self.max_stream_backlog_bytes < LEAST_BACKLOG {
-            return fail("http.max_stream_backlog_bytes", "must be at least 65536");
-        }
-        if self.max_connections == Some(0) {
-            return fail("http.max_connections", "must be at least 1");
-        }
-        if self.max_connections_per_address == Some(0) {
-            return fail("http.max_connections_per_address", "must be at least 1");
-        }
-        origins::check(&self.cors_origins)?;
-        origins::check_base(self.public_url.as_deref())
+        at_least("http.header_timeout_ms", self.header_timeout_ms, MIN_TIMEOUT_MS)?;
+        at_least("http.idle_timeout_ms", self.idle_timeout_ms, MIN_TIMEOUT_MS)?;
+        at_least("http.write_timeout_ms", self.write_timeout_ms, MIN_TIMEOUT_MS)?;
+        at_least("http.max_stream_backlog_bytes", self.max_stream_backlog_bytes, MIN_BACKLOG_BYTES)?;
+        at_least("http.max_connections", self.max_connections.unwrap_or(1), 1)?;
+        at_least("http.max_connections_per_address", self.max_connections_per_address.unwrap_or(1), 1)?;
+        origins::check_origins(&self.cors_origins)?;
+        origins::check_public_url(self.public_url.as_deref())
     }
 }

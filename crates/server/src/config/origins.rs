@@ -1,20 +1,21 @@
-//! Origins of pages in a browser, and this service's own address, as settings name them.
+//! Checks the settings `http.cors_origins` (the origins of web pages) and `http.public_url` (the service's own URL).
 
 use super::Invalid;
 
-/// An origin is compared letter by letter with what a browser sends, so it is written as browsers do.
-pub(super) fn check(origins: &[String]) -> Result<(), Invalid> {
+/// Forebay compares each origin literally with the header `Origin`, so origins must be written as browsers send them.
+pub(super) fn check_origins(origins: &[String]) -> Result<(), Invalid> {
     match origins.iter().find(|origin| !is_origin(origin)) {
         None => Ok(()),
         Some(bad) => {
-            let problem = format!("{bad:?} is no origin: write scheme://host or scheme://host:port, in small letters");
+            let problem = format!("{bad:?} is not an origin: write scheme://host or scheme://host:port, in lower case");
             Err(Invalid { key: "http.cors_origins", problem })
         }
     }
 }
 
-/// What links begin with: an address without query and fragment.
-pub(super) fn check_base(base: Option<&str>) -> Result<(), Invalid> {
+/// Forebay appends paths to the public URL, so it must have no query and no fragment. It must have no credentials,
+/// because links are shown to clients.
+pub(super) fn check_public_url(base: Option<&str>) -> Result<(), Invalid> {
     let is_base = |text: &str| {
         url::Url::parse(text).is_ok_and(|url| {
             ["http", "https"].contains(&url.scheme())
@@ -28,7 +29,10 @@ pub(super) fn check_base(base: Option<&str>) -> Result<(), Invalid> {
     match base.filter(|text| !is_base(text)) {
         None => Ok(()),
         Some(bad) => {
-            let problem = format!("{bad:?} is no address to begin links with: write https://host or https://host/path");
+            let problem = format!(
+                "{bad:?} cannot begin a link: write https://host or https://host/path, without a query and \
+                 without credentials"
+            );
             Err(Invalid { key: "http.public_url", problem })
         }
     }
@@ -45,12 +49,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_base_is_an_address_to_write_behind() {
+    fn a_public_url_has_a_host_and_no_query() {
         for good in [None, Some("https://forebay.example.com"), Some("http://localhost:7400/"), Some("https://a.b/c")] {
-            assert!(check_base(good).is_ok(), "{good:?}");
+            assert!(check_public_url(good).is_ok(), "{good:?}");
         }
         for bad in ["forebay.example.com", "ftp://a.b", "https://a.b/?x", "https://a.b/#x", "https://u:p@a.b", ""] {
-            assert_eq!(check_base(Some(bad)).expect_err(bad).key, "http.public_url");
+            assert_eq!(check_public_url(Some(bad)).expect_err(bad).key, "http.public_url");
         }
     }
 
@@ -62,7 +66,7 @@ mod tests {
         for bad in
             ["*", "null", "", "https://", "app.example.com", "https://a.b/", "https://A.b", "ftp://a.b", "https://a b"]
         {
-            assert_eq!(check(&[bad.to_owned()]).expect_err(bad).key, "http.cors_origins");
+            assert_eq!(check_origins(&[bad.to_owned()]).expect_err(bad).key, "http.cors_origins");
         }
     }
 }

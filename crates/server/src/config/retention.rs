@@ -1,12 +1,12 @@
-//! How long what has ended is kept, as it is written in the settings.
+//! Settings of retention: how long ended records are kept.
 
 use serde::{Deserialize, Serialize};
 
 use super::Invalid;
 
-const LONGEST_DAYS: f64 = 36_500.0;
+const MAX_DAYS: f64 = 36_500.0;
 
-/// Days; 0 keeps for ever.
+/// How many days records are kept; 0 keeps them forever.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retention {
@@ -30,8 +30,11 @@ impl Retention {
             ("retention.job_days", self.job_days),
             ("retention.delivery_days", self.delivery_days),
         ];
-        match all.into_iter().find(|(_, days)| !(0.0..=LONGEST_DAYS).contains(days)) {
-            Some((key, _)) => Err(Invalid { key, problem: format!("must be 0 to {LONGEST_DAYS}") }),
+        match all.into_iter().find(|(_, days)| !(0.0..=MAX_DAYS).contains(days)) {
+            Some((key, days)) => {
+                let problem = format!("must be from 0 (keep forever) to {MAX_DAYS} days, but is {days}");
+                Err(Invalid { key, problem })
+            }
             None => Ok(()),
         }
     }

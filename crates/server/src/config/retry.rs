@@ -1,19 +1,19 @@
-//! How nodes are retried whose authors do not say.
+//! Settings of retries: the policy for nodes whose definition sets no `retry`.
 //!
 //! Invariants
-//! - A version stores the policy of each of its nodes when it is published: changing these settings changes no version
-//!   that exists.
+//! - A version stores the policy of each node when it is published. Changing these settings changes no existing
+//!   version.
 //!
-//! Not here: which failures are worth another try (`kernel::run::failure`).
+//! Not here: which failures are retried (`kernel::run::failure`).
 
 use kernel::run::failure::{Policy, Profiles};
 use serde::{Deserialize, Serialize};
 
 use super::Invalid;
 
-/// The longest wait between two attempts: a day.
-const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1_000;
-const MOST_FACTOR: u32 = 100;
+/// The maximum wait between two attempts: a day.
+const MAX_WAIT_MS: u64 = 24 * 60 * 60 * 1_000;
+const MAX_FACTOR: u32 = 100;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -45,7 +45,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The same as the kernel knows it.
+    /// These settings as the kernel's retry policies.
     pub fn profiles(&self) -> Profiles {
         Profiles {
             work: Policy {
@@ -69,19 +69,21 @@ impl Retry {
             (work, ["retry.max_attempts", "retry.factor", "retry.initial_ms", "retry.max_ms"]),
             (http, ["retry.http_max_attempts", "retry.http_factor", "retry.http_initial_ms", "retry.http_max_ms"]),
         ];
-        for (policy, [attempts, factor, initial, longest]) in named {
+        for (policy, [attempts, factor, initial, max]) in named {
             let fail = |key, problem: String| Err(Invalid { key, problem });
             if !(1..=Policy::MOST_ATTEMPTS).contains(&policy.max_attempts) {
-                return fail(attempts, format!("must be 1 to {}", Policy::MOST_ATTEMPTS));
+                let (is, max) = (policy.max_attempts, Policy::MOST_ATTEMPTS);
+                return fail(attempts, format!("must be from 1 to {max}, but is {is}"));
             }
-            if !(1..=MOST_FACTOR).contains(&policy.factor) {
-                return fail(factor, format!("must be 1 to {MOST_FACTOR}"));
+            if !(1..=MAX_FACTOR).contains(&policy.factor) {
+                return fail(factor, format!("must be from 1 to {MAX_FACTOR}, but is {}", policy.factor));
             }
-            if policy.max_ms > LONGEST_WAIT_MS {
-                return fail(longest, format!("must be {LONGEST_WAIT_MS} at most: a day"));
+            if policy.max_ms > MAX_WAIT_MS {
+                return fail(max, format!("must be at most {MAX_WAIT_MS} (a day), but is {}", policy.max_ms));
             }
             if policy.initial_ms > policy.max_ms {
-                return fail(initial, format!("must not be greater than {longest}"));
+                let (is, limit) = (policy.initial_ms, policy.max_ms);
+                return fail(initial, format!("must be at most {max} ({limit}), but is {is}"));
             }
         }
         Ok(())
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_the_kernels_and_what_cannot_work_is_refused() {
+    fn the_defaults_are_the_kernels_and_invalid_values_are_refused() {
         assert_eq!(Retry::default().profiles(), Profiles::default());
         assert!(Retry::default().check().is_ok());
         let bad = |change: fn(&mut Retry)| {
@@ -105,6 +107,6 @@ mod tests {
         assert_eq!(bad(|retry| retry.http_max_attempts = 101), "retry.http_max_attempts");
         assert_eq!(bad(|retry| retry.factor = 0), "retry.factor");
         assert_eq!(bad(|retry| retry.http_initial_ms = 60_001), "retry.http_initial_ms");
-        assert_eq!(bad(|retry| retry.max_ms = LONGEST_WAIT_MS + 1), "retry.max_ms");
+        assert_eq!(bad(|retry| retry.max_ms = MAX_WAIT_MS + 1), "retry.max_ms");
     }
 }

@@ -1,4 +1,4 @@
-//! Which keys seal the secrets of workspaces.
+//! Settings of the keys that encrypt the secrets of workspaces.
 //!
 //! Invariants
 //! - No key is shown by `Debug` or by `masked`.
@@ -26,7 +26,7 @@ impl Secrets {
     pub(super) fn check(&self) -> Result<(), Invalid> {
         match self.key_file.is_some() && self.keys.is_some() {
             true => {
-                let problem = "and secrets.keys say the same: give one of them".to_owned();
+                let problem = "cannot be set together with secrets.keys: remove one of the two settings".to_owned();
                 Err(Invalid { key: "secrets.key_file", problem })
             }
             false => Ok(()),

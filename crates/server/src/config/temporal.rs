@@ -1,12 +1,12 @@
-//! Where Temporal is, for `engine.kind = "temporal"`.
+//! Settings of the connection to Temporal, for `engine.kind = "temporal"`.
 //!
 //! Invariants
 //! - No secret is shown by `Debug` or by `masked`.
-//! - A secret goes over an encrypted connection only.
+//! - A secret is sent only over an encrypted connection.
 
 use serde::{Deserialize, Serialize};
 
-use super::Invalid;
+use super::{Invalid, at_least};
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -58,35 +58,42 @@ impl Temporal {
         let fail = |key, problem: &str| Err(Invalid { key, problem: problem.to_owned() });
         let encrypted = self.address.starts_with("https://");
         if !encrypted && !self.address.starts_with("http://") {
-            return fail("engine.temporal.address", "must start with http:// or https://");
+            let problem = format!("must start with http:// or https://, but is {:?}", self.address);
+            return fail("engine.temporal.address", &problem);
         }
         if self.address.contains('@') {
-            return fail("engine.temporal.address", "must hold no credentials: executions note where they run");
+            let problem =
+                "must not contain credentials, because each execution stores the address: use engine.temporal.api_key";
+            return fail("engine.temporal.address", problem);
         }
         if self.api_key.is_some() && self.api_key_file.is_some() {
-            return fail("engine.temporal.api_key_file", "and engine.temporal.api_key say the same: give one of them");
+            let problem = "cannot be set together with engine.temporal.api_key: remove one of the two settings";
+            return fail("engine.temporal.api_key_file", problem);
         }
         if self.encryption_key.is_some() && self.encryption_key_file.is_some() {
-            let problem = "and engine.temporal.encryption_key say the same: give one of them";
+            let problem = "cannot be set together with engine.temporal.encryption_key: remove one of the two settings";
             return fail("engine.temporal.encryption_key_file", problem);
         }
         if (self.api_key.is_some() || self.api_key_file.is_some()) && !encrypted {
-            return fail("engine.temporal.api_key", "is sent over https only: change engine.temporal.address");
+            let problem = "is sent only over https: write https:// in engine.temporal.address";
+            return fail("engine.temporal.api_key", problem);
         }
         if self.client_cert_file.is_some() != self.client_key_file.is_some() {
-            return fail("engine.temporal.client_key_file", "goes together with engine.temporal.client_cert_file");
+            let problem = "must be set together with engine.temporal.client_cert_file: set both, or neither";
+            return fail("engine.temporal.client_key_file", problem);
         }
         let for_tls = [&self.ca_file, &self.server_name, &self.client_cert_file];
         if !encrypted && for_tls.iter().any(|setting| setting.is_some()) {
-            return fail("engine.temporal.address", "must be https for certificates and engine.temporal.server_name");
+            let problem = "must start with https://, because certificates or engine.temporal.server_name are set";
+            return fail("engine.temporal.address", problem);
         }
-        if self.namespace.is_empty() || self.task_queue.is_empty() {
-            return fail("engine.temporal.namespace", "must not be empty, nor engine.temporal.task_queue");
+        if self.namespace.is_empty() {
+            return fail("engine.temporal.namespace", "must not be empty: write the namespace, such as default");
         }
-        if self.heartbeat_ms < 500 {
-            return fail("engine.temporal.heartbeat_ms", "must be at least 500");
+        if self.task_queue.is_empty() {
+            return fail("engine.temporal.task_queue", "must not be empty: write a name, such as workflows.default");
         }
-        Ok(())
+        at_least("engine.temporal.heartbeat_ms", self.heartbeat_ms, 500)
     }
 
     pub(super) fn mask(&mut self) {
@@ -101,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_work_is_named_by_its_key() {
+    fn an_invalid_setting_is_named_by_its_key() {
         let good = Temporal::default();
         assert_eq!(good.check(), Ok(()));
         let some = || Some("x".to_owned());
@@ -120,11 +127,11 @@ mod tests {
             ),
             (Temporal { client_cert_file: some(), ..good.clone() }, "engine.temporal.client_key_file"),
             (Temporal { server_name: some(), ..good.clone() }, "engine.temporal.address"),
-            (Temporal { task_queue: String::new(), ..good.clone() }, "engine.temporal.namespace"),
+            (Temporal { task_queue: String::new(), ..good.clone() }, "engine.temporal.task_queue"),
             (Temporal { heartbeat_ms: 10, ..good }, "engine.temporal.heartbeat_ms"),
         ];
         for (bad, key) in table {
-            assert_eq!(bad.check().expect_err("cannot work").key, key);
+            assert_eq!(bad.check().expect_err("invalid").key, key);
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Requests that wait for an execution to end.
+//! Requests with `?wait=` that wait for an execution to end.
 //!
 //! Invariants
-//! - A workspace has a bounded number of requests that wait at once: they cost a task and a look each.
-//! - A waiter is woken when its execution leaves this process; it looks again by itself anyway,
-//!   because another process may have ended it.
+//! - The number of requests of a workspace that wait at the same time is bounded, because each costs memory and
+//!   repeated queries.
+//! - A request is woken when the run of its execution leaves this process, usually because it has ended. The request
+//!   also polls, because the execution may end in another process.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -12,34 +13,35 @@ use std::sync::Arc;
 use kernel::ids::ExecutionId;
 use tokio::sync::Notify;
 
-/// Who waits for what. Cheap to clone.
+/// The requests that wait, by execution. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiters {
     waiting: Arc<Mutex<BTreeMap<ExecutionId, Arc<Notify>>>>,
-    /// How many requests of each share wait.
+    /// How many requests of each share wait. A share is a workspace (`Caller::share`).
     by_share: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 impl Waiters {
-    /// Something to wait on; hold it while looking, so that no end is missed in between.
-    pub(crate) fn on(&self, execution: ExecutionId) -> Waiter {
+    /// Registers a request as waiting for this execution. Register before reading the execution: otherwise an end
+    /// between the read and the registration would not wake the request.
+    pub(crate) fn register(&self, execution: ExecutionId) -> Waiter {
         let mut waiting = self.waiting.lock();
         let notify = Arc::clone(waiting.entry(execution).or_default());
         Waiter { waiters: self.clone(), execution, notify }
     }
 
-    /// One more request that waits, if that share (`Caller::share`) has fewer than `most`.
-    pub(crate) fn turn(&self, share: &str, most: usize) -> Option<Turn> {
+    /// A permit for one more request to wait; none if `most` requests of this share are waiting.
+    pub(crate) fn try_permit(&self, share: &str, most: usize) -> Option<WaitPermit> {
         let mut by_share = self.by_share.lock();
         let count = by_share.get(share).copied().unwrap_or(0);
         if count >= most {
             return None;
         }
         by_share.insert(share.to_owned(), count + 1);
-        Some(Turn { waiters: self.clone(), share: share.to_owned() })
+        Some(WaitPermit { waiters: self.clone(), share: share.to_owned() })
     }
 
-    /// The execution changed: whoever waits looks again.
+    /// Wakes the requests that wait for this execution, so that they read it again.
     pub(crate) fn wake(&self, execution: ExecutionId) {
         let waiting = self.waiting.lock();
         if let Some(notify) = waiting.get(&execution) {
@@ -48,7 +50,7 @@ impl Waiters {
     }
 }
 
-/// One request's wait; leaves no trace when dropped.
+/// One waiting request. Dropping this ends its registration.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     waiters: Waiters,
@@ -59,21 +61,21 @@ pub(crate) struct Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         let mut waiting = self.waiters.waiting.lock();
-        // Two references: the map's and this one's.
+        // Two references are left for the last waiter: the reference in the map, and its own.
         if Arc::strong_count(&self.notify) <= 2 {
             waiting.remove(&self.execution);
         }
     }
 }
 
-/// The right of one request to wait; given back when dropped.
+/// The right of one request to wait, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct WaitPermit {
     waiters: Waiters,
     share: String,
 }
 
-impl Drop for Turn {
+impl Drop for WaitPermit {
     fn drop(&mut self) {
         let mut by_share = self.waiters.by_share.lock();
         match by_share.get_mut(&self.share) {

@@ -1,31 +1,31 @@
-//! Which scope a request needs: one rule for every route, those that will be added included.
+//! The scope that a request needs. One rule covers every route, including routes that are added later.
 //!
 //! Invariants
-//! - Whatever may change something needs more than `read`; what is not known to belong to `run` needs
-//!   `manage`.
+//! - A request that may change something needs the scope `manage`. Only the routes listed in `RUN` need `run` instead.
+//! - All other requests need `read`.
 //!
-//! Not here: what only a root key may do (the handlers say so), whose things a key sees (`auth`).
+//! Not here: requests that need a root key (the handlers check it), which workspace a key may read (`auth`).
 
 use axum::http::Method;
 use kernel::access::Scope;
 
-/// Where the work of `run` is done.
+/// Routes whose changes need only the scope `run`.
 const RUN: [&str; 7] = [
     "/api/v1/workflow/executions",
     "/api/v1/workflow/queue",
     "/api/v1/events",
-    "/api/v1/projection",
-    "/api/v1/schedules/{id}/trigger",
+    "/api/v1/jobs",
+    "/api/v1/schedules/{id}/run",
     "/api/v1/tasks",
     "/rest/v1",
 ];
-/// Requests that are no GET and yet change nothing.
-const LOOKS: [&str; 2] = ["/api/v1/workflow/definitions/validate", "/api/v1/workflow/expressions/evaluate"];
+/// POST requests that change nothing.
+const READ_ONLY_POSTS: [&str; 2] = ["/api/v1/workflow/definitions/validate", "/api/v1/workflow/expressions/evaluate"];
 
 /// The scope that a request to this route needs.
-pub(crate) fn needed(method: &Method, route: &str) -> Scope {
+pub(crate) fn needed_scope(method: &Method, route: &str) -> Scope {
     let below = |top: &&str| route.strip_prefix(*top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    if method.is_safe() || LOOKS.contains(&route) {
+    if method.is_safe() || READ_ONLY_POSTS.contains(&route) {
         Scope::Read
     } else if RUN.iter().any(below) {
         Scope::Run
@@ -49,19 +49,19 @@ mod tests {
             (Method::POST, "/api/v1/workflow/queue/{id}/anything", Scope::Run),
             (Method::POST, "/api/v1/workflow/executionsmore", Scope::Manage),
             (Method::POST, "/api/v1/events", Scope::Run),
-            (Method::POST, "/api/v1/projection/{id}/complete", Scope::Run),
+            (Method::POST, "/api/v1/jobs/{id}/complete", Scope::Run),
             (Method::PATCH, "/rest/v1/{table}", Scope::Run),
             (Method::POST, "/api/v1/tasks/claim", Scope::Run),
             (Method::GET, "/api/v1/tasks", Scope::Read),
-            (Method::POST, "/api/v1/workflow/executions/{id}/answers/{node}/token", Scope::Run),
+            (Method::POST, "/api/v1/workflow/executions/{id}/waits/{node}/token", Scope::Run),
             (Method::POST, "/api/v1/bindings", Scope::Manage),
-            (Method::POST, "/api/v1/schedules/{id}/trigger", Scope::Run),
+            (Method::POST, "/api/v1/schedules/{id}/run", Scope::Run),
             (Method::POST, "/api/v1/schedules/{id}/pause", Scope::Manage),
             (Method::POST, "/api/v1/workflow/definitions", Scope::Manage),
-            (Method::DELETE, "/api/v1/keys/{id}", Scope::Manage),
+            (Method::POST, "/api/v1/keys/{id}/revoke", Scope::Manage),
             (Method::PUT, "/api/v1/anything", Scope::Manage),
         ] {
-            assert_eq!(needed(&method, route), scope, "{method} {route}");
+            assert_eq!(needed_scope(&method, route), scope, "{method} {route}");
         }
     }
 }

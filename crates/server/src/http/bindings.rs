@@ -1,9 +1,10 @@
-//! Bindings: which events make a job, and what runs it.
+//! Bindings: which events create a job, and which workflow runs the job.
 //!
 //! Invariants
-//! - A workspace's key binds its own events to its own definitions; only a root key binds for the whole platform.
+//! - A key of a workspace binds events of its workspace to definitions of its workspace. Only a root key binds events
+//!   of the platform, which belong to no workspace.
 //!
-//! Not here: what a definition binds by itself (`on: event`, at publishing).
+//! Not here: bindings that a definition declares with `on: event` (publishing the definition creates them).
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -15,11 +16,13 @@ use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
-use super::workspaces::not_found;
-use super::{Api, Code, Problem, absent, page};
-use crate::wire::{Binding, ChangeBinding, CreateBinding, Page};
+use super::problem::{no_such, renamed};
+use super::{Api, Code, Problem, definition_lookup, page};
+use crate::wire::{Binding, BindingFields, ChangeBinding, CreateBinding, Page};
 
-/// Binds a type of events, of a workspace or with a root key of the whole platform.
+/// Creates a binding: each event of this type creates a job.
+///
+/// Without `workspaceId`, a root key binds the events of the platform, which belong to no workspace.
 #[utoipa::path(post, path = "/bindings", tag = "bindings", request_body = CreateBinding,
     responses((status = 201, body = Binding)))]
 pub(crate) async fn create(
@@ -27,9 +30,9 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     Json(body): Json<CreateBinding>,
 ) -> Result<impl IntoResponse, Problem> {
-    let workspace = caller.sees(body.workspace_id)?;
+    let workspace = caller.listed_workspace(body.workspace_id)?;
     if let Some(workspace) = workspace {
-        api.store.workspace(workspace).await.map_err(not_found)?;
+        api.store.workspace(workspace).await.map_err(no_such("workspace"))?;
     }
     let event_type = body.event_type.clone();
     let (definition, rule) = read(&api, &caller, workspace, event_type, body.into()).await?;
@@ -37,21 +40,21 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Reply(wire(api.store.binding(id, caller.workspace).await?))))
 }
 
-/// Bindings; with a root key of all workspaces and of the platform.
-#[utoipa::path(get, path = "/bindings", tag = "bindings", params(page::OfWorkspace),
+/// Lists bindings. A root key sees those of all workspaces and of the platform.
+#[utoipa::path(get, path = "/bindings", tag = "bindings", params(page::WorkspaceListParams),
     responses((status = 200, body = Page<Binding>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<page::OfWorkspace>,
+    Params(params): Params<page::WorkspaceListParams>,
 ) -> Result<Reply<Page<Binding>>, Problem> {
-    let (limit, after) = params.page(page::List::Bindings, page::uuid_of)?;
-    let rows = api.store.bindings(caller.sees(params.workspace_id)?, after, limit + 1).await?;
-    let cursor = |row: &store::event::binding::Binding| page::write(page::List::Bindings, row.id.as_bytes());
+    let (limit, after) = params.page(page::ListKind::Bindings, page::uuid_of)?;
+    let rows = api.store.bindings(caller.listed_workspace(params.workspace_id)?, after, limit + 1).await?;
+    let cursor = |row: &store::event::binding::Binding| page::write(page::ListKind::Bindings, row.id.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
-/// One binding.
+/// Reads a binding.
 #[utoipa::path(get, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)),
     responses((status = 200, body = Binding)))]
 pub(crate) async fn get(
@@ -59,11 +62,13 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<Reply<Binding>, Problem> {
-    Ok(Reply(wire(api.store.binding(id, caller.workspace).await.map_err(unknown)?)))
+    Ok(Reply(wire(api.store.binding(id, caller.workspace).await.map_err(no_such("binding"))?)))
 }
 
-/// Changes what becomes of a type's jobs; those that wait go the new way.
-#[utoipa::path(put, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)),
+/// Changes the given fields of a binding.
+///
+/// An omitted field keeps its value; null resets it. Pending jobs follow the changed binding.
+#[utoipa::path(patch, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)),
     request_body = ChangeBinding,
     responses((status = 200, body = Binding)))]
 pub(crate) async fn change(
@@ -72,14 +77,18 @@ pub(crate) async fn change(
     Id(id): Id<Uuid>,
     Json(body): Json<ChangeBinding>,
 ) -> Result<Reply<Binding>, Problem> {
-    let known = api.store.binding(id, caller.workspace).await.map_err(unknown)?;
-    let (definition, rule) = read(&api, &caller, known.workspace, known.rule.event_type, body).await?;
-    api.store.rebind(id, caller.workspace, definition, &rule, &caller.actor).await.map_err(unknown)?;
-    api.wakes.jobs.notify_one();
-    Ok(Reply(wire(api.store.binding(id, caller.workspace).await.map_err(unknown)?)))
+    let known = api.store.binding(id, caller.workspace).await.map_err(no_such("binding"))?;
+    let fields = body.apply(fields(&known));
+    let (definition, rule) = read(&api, &caller, known.workspace, known.rule.event_type.clone(), fields).await?;
+    api.store
+        .change_binding(&known, caller.workspace, definition, &rule, &caller.actor)
+        .await
+        .map_err(no_such("binding"))?;
+    api.wakeups.jobs.notify_one();
+    Ok(Reply(wire(api.store.binding(id, caller.workspace).await.map_err(no_such("binding"))?)))
 }
 
-/// Takes a binding away. Jobs that it made stay.
+/// Deletes a binding. Jobs that it created stay.
 #[utoipa::path(delete, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 pub(crate) async fn delete(
@@ -87,7 +96,7 @@ pub(crate) async fn delete(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<StatusCode, Problem> {
-    api.store.unbind(id, caller.workspace, &caller.actor).await.map_err(unknown)?;
+    api.store.unbind(id, caller.workspace, &caller.actor).await.map_err(no_such("binding"))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -96,7 +105,7 @@ async fn read(
     caller: &Caller,
     workspace: Option<WorkspaceId>,
     event_type: String,
-    body: ChangeBinding,
+    body: BindingFields,
 ) -> Result<(Option<DefinitionId>, Rule), Problem> {
     let rule = Rule {
         event_type,
@@ -105,40 +114,39 @@ async fn read(
         workflow_id: body.workflow_id,
         lease_s: body.lease_seconds,
     };
-    let problems: Vec<_> = binding::check(&rule).into_iter().map(named).collect();
+    let problems: Vec<_> = binding::check(&rule).into_iter().map(|problem| renamed(problem, &NAMES)).collect();
     if let Some(first) = problems.first() {
         let problem = Problem::new(Code::ValidationFailed, first.to_string());
         return Err(Problem { problems, ..problem });
     }
     let Some(id) = body.workflow_definition_id else {
         if rule.filter.is_some() || rule.input.is_some() || rule.workflow_id.is_some() {
-            let detail = "workflowDefinitionId: without one nothing of ours looks at filter, input and workflowId";
+            let detail = "filter, input and workflowId need a workflowDefinitionId: without a workflow, \
+                external workers run the jobs";
             return Err(Problem::new(Code::ValidationFailed, detail));
         }
         return Ok((None, rule));
     };
-    // A binding of the platform may lead to any workspace's definition; it runs there.
-    let known = absent::definition(api, caller, workspace, id).await?;
+    // A binding of the platform may name a definition of any workspace. The job runs in that workspace.
+    let known = definition_lookup::find(api, caller, workspace, id).await?;
     Ok((Some(known.id), rule))
 }
 
-/// A problem of a rule, at the name that its field has on the wire.
-fn named(problem: kernel::definition::parse::Problem) -> kernel::definition::parse::Problem {
-    let pointer = match problem.pointer.as_str() {
-        "/type" => "/eventType".to_owned(),
-        "/workflow_id" => "/workflowId".to_owned(),
-        "/lease_s" => "/leaseSeconds".to_owned(),
-        other => other.to_owned(),
-    };
-    kernel::definition::parse::Problem::new(problem.code, pointer, problem.message)
-}
-
-fn unknown(error: store::Error) -> Problem {
-    match error {
-        store::Error::NotFound => Problem::not_found("binding"),
-        other => other.into(),
+/// The fields of a stored binding that a change may name.
+fn fields(binding: &store::event::binding::Binding) -> BindingFields {
+    let rule = &binding.rule;
+    BindingFields {
+        workflow_definition_id: binding.definition,
+        filter: rule.filter.clone(),
+        input: rule.input.clone(),
+        workflow_id: rule.workflow_id.clone(),
+        lease_seconds: rule.lease_s,
     }
 }
+
+/// The fields whose name in the API is not the name in a definition.
+const NAMES: [(&str, &str); 3] =
+    [("/type", "/eventType"), ("/workflow_id", "/workflowId"), ("/lease_s", "/leaseSeconds")];
 
 fn wire(binding: store::event::binding::Binding) -> Binding {
     Binding {

@@ -1,4 +1,4 @@
-//! Many starts in one request, each answered as if it had come alone.
+//! Starts many executions in one request. Each item gets the result that a request for this item alone would get.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -8,37 +8,41 @@ use store::queue::enqueue::Start;
 use super::auth::Caller;
 use super::body::{self, Json};
 use super::{Api, Code, Problem, starts};
-use crate::wire::{BulkItem, BulkStart, BulkStarted, StartExecution, Started};
+use crate::wire::{BulkStartExecutions, BulkStartResult, BulkStartedExecutions, StartExecution, StartedExecution};
 
-/// The most starts of one request.
+/// The largest number of starts of one request.
 const MOST: usize = 1_000;
-/// How long `/999` is.
-const PLACE: usize = 4;
+/// The length of the longest suffix `/999`.
+const SUFFIX_LEN: usize = 4;
 
-/// Starts up to a thousand, each answered on its own, in order.
+/// Starts up to 1,000 executions. Each item gets its own result, in order.
 ///
-/// With an idempotency key an item's own is `{key}/{index}`, from 0: repeating the request after a lost answer
-/// starts nothing twice.
+/// With an `Idempotency-Key`, the key of each item is `{key}/{index}`, from 0. After a lost response the same request
+/// can be sent again: no execution starts twice.
 #[utoipa::path(post, path = "/workflow/executions/bulk", tag = "executions", operation_id = "bulk",
-    request_body = BulkStart,
+    request_body = BulkStartExecutions,
     params(("Idempotency-Key" = Option<String>, Header,
-    description = "The same key with the same items starts each once.", min_length = 1, max_length = 196)),
-    responses((status = 200, body = BulkStarted)))]
+    description = "Requests with the same key and the same items start each item once.", min_length = 1, max_length
+         = 196)),
+    responses((status = 200, body = BulkStartedExecutions)))]
 pub(crate) async fn start(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    Json(body): Json<BulkStart>,
-) -> Result<Reply<BulkStarted>, Problem> {
+    Json(body): Json<BulkStartExecutions>,
+) -> Result<Reply<BulkStartedExecutions>, Problem> {
     if body.items.is_empty() || body.items.len() > MOST {
-        return Err(Problem::new(Code::ValidationFailed, "items: 1 to 1000 starts"));
+        return Err(Problem::new(Code::ValidationFailed, "items: must have 1 to 1000 starts"));
     }
-    let key = starts::key(&headers)?;
-    if key.is_some_and(|key| key.len() > starts::LONGEST_KEY - PLACE) {
-        let detail = format!("Idempotency-Key: at most {} characters for a bulk", starts::LONGEST_KEY - PLACE);
+    let key = starts::read_idempotency_key(&headers)?;
+    if key.is_some_and(|key| key.len() > starts::LONGEST_KEY - SUFFIX_LEN) {
+        let detail = format!(
+            "Idempotency-Key: must have at most {} characters for a bulk start",
+            starts::LONGEST_KEY - SUFFIX_LEN
+        );
         return Err(Problem::new(Code::ValidationFailed, detail));
     }
-    let trace = starts::trace(&headers);
+    let trace = starts::trace_parent(&headers);
     let read: Vec<Result<Start, Problem>> = body
         .items
         .into_iter()
@@ -50,18 +54,18 @@ pub(crate) async fn start(
         .collect();
     let good: Vec<Start> = read.iter().filter_map(|read| read.as_ref().ok().cloned()).collect();
     let mut answers = starts::accept(&api, &caller, good).await?.into_iter();
-    // Each that was read has an answer; an item without one would be a fault of ours.
+    // Every item that was read has a result. A missing result is a bug.
     let missing = || Err(Problem::of(Code::Internal));
     let items = read.into_iter().map(|read| item(read.and_then(|_| answers.next().unwrap_or_else(missing))));
-    Ok(Reply(BulkStarted { items: items.collect() }))
+    Ok(Reply(BulkStartedExecutions { items: items.collect() }))
 }
 
-fn item(answer: Result<Started, Problem>) -> BulkItem {
+fn item(answer: Result<StartedExecution, Problem>) -> BulkStartResult {
     match answer {
-        Ok(started) => BulkItem { status: 202, started: Some(started), problem: None },
+        Ok(started) => BulkStartResult { status: 202, started: Some(started), problem: None },
         Err(problem) => {
             let problem = problem.body();
-            BulkItem { status: problem.status, started: None, problem: Some(problem) }
+            BulkStartResult { status: problem.status, started: None, problem: Some(problem) }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Control: pausing, resuming and deleting workspaces and definitions, and ending executions by force.
 //!
 //! Invariants
-//! - What is asked for twice is done once and answered alike; each change has its audit row.
-//! - A tenant cannot undo what the operator decided of its workspace: that takes a root key.
+//! - The same request sent twice changes the state once and gets the same response twice. Each change is in the
+//!   activity log.
+//! - Only a root key pauses, resumes or deletes a workspace, so a tenant cannot undo a decision of the operator.
 //!
-//! Not here: carrying a deletion through (`queue::promote`), asking an execution to end (`executions`).
+//! Not here: completing a deletion (`queue::promote`), canceling an execution (`executions`).
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,16 +13,17 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
-use store::queue::claim::Gate;
+use store::queue::claim::BlockingLimit;
 use store::queue::control::Terminated;
 
 use super::auth::Caller;
 use super::body::Id;
+use super::problem::no_such;
 use super::{Api, Code, Problem, definitions, executions, workspaces};
 use crate::queue::strays;
 use crate::wire;
 
-/// Starts nothing of a workspace any more; what runs goes on. Needs a root key.
+/// Pauses a workspace: no execution starts; running ones continue. Needs a root key.
 #[utoipa::path(post, path = "/workspaces/{id}/pause", tag = "workspaces", operation_id = "pause",
     params(("id" = WorkspaceId, Path)), responses((status = 200, body = wire::Workspace)))]
 pub(crate) async fn pause_workspace(
@@ -32,7 +34,7 @@ pub(crate) async fn pause_workspace(
     set_workspace(&api, &caller, id, true).await
 }
 
-/// Starts what waits again, within the limit. Needs a root key.
+/// Resumes a workspace: waiting executions start again, within its limit. Needs a root key.
 #[utoipa::path(post, path = "/workspaces/{id}/resume", tag = "workspaces", operation_id = "resume",
     params(("id" = WorkspaceId, Path)), responses((status = 200, body = wire::Workspace)))]
 pub(crate) async fn resume_workspace(
@@ -50,15 +52,17 @@ async fn set_workspace(
     paused: bool,
 ) -> Result<Reply<wire::Workspace>, Problem> {
     workspaces::visible(caller, id)?;
-    caller.root()?;
-    api.store.pause_workspace(id, paused, &caller.actor).await.map_err(workspaces::not_found)?;
+    caller.require_root()?;
+    api.store.pause_workspace(id, paused, &caller.actor).await.map_err(no_such("workspace"))?;
     if !paused {
-        api.hints.ready(id);
+        api.notifier.notify_ready(id);
     }
-    Ok(Reply(workspaces::wire(api.store.workspace(id).await.map_err(workspaces::not_found)?)))
+    Ok(Reply(workspaces::wire(api.store.workspace(id).await.map_err(no_such("workspace"))?)))
 }
 
-/// Deletes a workspace: its keys stop working, what waits fails, what runs is canceled. Needs a root key.
+/// Deletes a workspace. Needs a root key.
+///
+/// Its keys stop working, waiting executions fail, and running ones are canceled.
 #[utoipa::path(delete, path = "/workspaces/{id}", tag = "workspaces", operation_id = "delete",
     params(("id" = WorkspaceId, Path)), responses((status = 204)))]
 pub(crate) async fn delete_workspace(
@@ -67,13 +71,13 @@ pub(crate) async fn delete_workspace(
     Id(id): Id<WorkspaceId>,
 ) -> Result<StatusCode, Problem> {
     workspaces::visible(&caller, id)?;
-    caller.root()?;
-    api.store.delete_workspace(id, &caller.actor).await.map_err(workspaces::not_found)?;
-    api.wakes.all.notify_waiters();
+    caller.require_root()?;
+    api.store.delete_workspace(id, &caller.actor).await.map_err(no_such("workspace"))?;
+    api.wakeups.all.notify_waiters();
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Starts nothing of a definition any more: starts are taken and wait; what runs goes on.
+/// Pauses a definition: starts are accepted and wait; running executions continue.
 #[utoipa::path(post, path = "/workflow/definitions/{id}/pause", tag = "definitions", operation_id = "pause",
     params(("id" = DefinitionId, Path)), responses((status = 200, body = wire::Definition)))]
 pub(crate) async fn pause_definition(
@@ -85,7 +89,7 @@ pub(crate) async fn pause_definition(
     Ok(Reply(known))
 }
 
-/// Starts what waits of a definition again, within its limits.
+/// Resumes a definition: its waiting executions start again, within its limits.
 #[utoipa::path(post, path = "/workflow/definitions/{id}/resume", tag = "definitions", operation_id = "resume",
     params(("id" = DefinitionId, Path)), responses((status = 200, body = wire::Definition)))]
 pub(crate) async fn resume_definition(
@@ -94,10 +98,10 @@ pub(crate) async fn resume_definition(
     Id(id): Id<DefinitionId>,
 ) -> Result<Reply<wire::Definition>, Problem> {
     let known = set_definition(&api, &caller, id, false).await?;
-    // What waits behind its gate, as far as it has room; each end lets more through.
-    let gate = Gate { workspace: known.workspace_id, definition: id, key: None };
-    api.store.open(&[gate]).await?;
-    api.hints.ready(known.workspace_id);
+    // Unblocks as many waiting items as the limit of the definition allows. Each execution that ends unblocks another.
+    let limit = BlockingLimit { workspace: known.workspace_id, definition: id, key: None };
+    api.store.unblock(&[limit]).await?;
+    api.notifier.notify_ready(known.workspace_id);
     Ok(Reply(known))
 }
 
@@ -116,7 +120,7 @@ async fn set_definition(
     Ok(definitions::wire(definitions::find(api, caller, id).await?))
 }
 
-/// Deletes a definition: what waits fails, what runs goes on, and its executions stay.
+/// Deletes a definition. Its waiting executions fail, running ones continue, and all of them stay readable.
 #[utoipa::path(delete, path = "/workflow/definitions/{id}", tag = "definitions", operation_id = "delete",
     params(("id" = DefinitionId, Path)), responses((status = 204)))]
 pub(crate) async fn delete_definition(
@@ -125,19 +129,16 @@ pub(crate) async fn delete_definition(
     Id(id): Id<DefinitionId>,
 ) -> Result<StatusCode, Problem> {
     let known = definitions::find(&api, &caller, id).await?;
-    api.store.delete_definition(known.workspace, id, &caller.actor).await.map_err(|error| match error {
-        store::Error::NotFound => Problem::not_found("definition"),
-        other => other.into(),
-    })?;
-    api.wakes.all.notify_waiters();
+    api.store.delete_definition(known.workspace, id, &caller.actor).await.map_err(no_such("definition"))?;
+    api.wakeups.all.notify_waiters();
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Ends an execution by force: its nodes are broken off, and nothing of it is stored any more.
+/// Terminates an execution: stops its nodes without waiting for them, and discards their results.
 #[utoipa::path(post, path = "/workflow/executions/{id}/terminate", tag = "executions",
     params(("id" = ExecutionId, Path)),
-    responses((status = 200, body = wire::Canceled),
-    (status = 202, body = wire::Canceled, description = "It is being broken off.")))]
+    responses((status = 200, body = wire::CanceledExecution),
+    (status = 202, body = wire::CanceledExecution, description = "The execution is running and is being terminated.")))]
 pub(crate) async fn terminate(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -147,30 +148,31 @@ pub(crate) async fn terminate(
     let status = match api.store.terminate(id, execution.workspace, &caller.actor).await? {
         Terminated::AtOnce(ended) => {
             if ended.freed {
-                api.hints.ready(ended.workspace);
+                api.notifier.notify_ready(ended.workspace);
             }
             api.waiters.wake(id);
             Status::Canceled
         }
-        Terminated::Fenced(_) if api.engine.foreign.trouble_of(execution.engine.as_deref()).is_some() => {
-            // It is fenced off, and its engine is not there to confirm that it is over.
-            let ending = strays::terminated(id);
+        Terminated::Fenced(_) if api.engine.other_engine_runs.problem_of(execution.engine.as_deref()).is_some() => {
+            // This process has no connection to the engine of the execution, so it cannot wait until the run ended.
+            // The run can store no more results, so the execution ends without a confirmation.
+            let ending = strays::terminated_ending(id);
             for ended in api.store.complete(&[ending], Some(Status::Running), &caller.actor).await? {
                 if ended.freed {
-                    api.hints.ready(ended.workspace);
+                    api.notifier.notify_ready(ended.workspace);
                 }
             }
             api.waiters.wake(id);
             Status::Canceled
         }
         Terminated::Fenced(_) => {
-            if let Some(engine) = &api.engine.told {
+            if let Some(engine) = &api.engine.control {
                 engine.terminate(id);
             }
             Status::Running
         }
         Terminated::AlreadyEnded => executions::find(&api, &caller, id).await?.status,
     };
-    let answer = wire::Canceled { execution_id: id, status };
+    let answer = wire::CanceledExecution { execution_id: id, status };
     Ok((if status == Status::Running { StatusCode::ACCEPTED } else { StatusCode::OK }, Reply(answer)))
 }

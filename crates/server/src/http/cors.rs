@@ -1,12 +1,12 @@
-//! Which pages in a browser may read answers: CORS.
+//! CORS: which web pages may read responses.
 //!
 //! Invariants
-//! - No credentials of the browser's own are ever asked for: a page must have a key, and send it itself.
-//! - The table below `/rest/v1` answers pages of every origin, as its protocol has it, until the settings name some;
-//!   then those.
-//! - Event streams answer pages of the origins that the settings name, and nothing else of the API answers any.
+//! - Cookies and other credentials of the browser are never used: a page must have a key and send it itself.
+//! - Pages of every origin may read `/rest/v1`, as PostgREST allows. If `http.cors_origins` names origins, only pages
+//!   of these origins may.
+//! - Only pages of the origins in `http.cors_origins` may read event streams. No page may read any other route.
 //!
-//! Not here: the socket, to which browsers apply none of this.
+//! Not here: the WebSocket, which browsers exempt from CORS.
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -15,15 +15,15 @@ use axum::response::{IntoResponse, Response};
 
 use super::{Api, stream};
 
-/// How long a browser may remember what is allowed, in seconds.
-const REMEMBERED: &str = "600";
+/// How long a browser may cache the policy, in seconds.
+const CACHED_FOR: &str = "600";
 
-/// What a page may do, where it may do anything.
+/// What a page may do on a route.
 struct Policy {
     methods: &'static str,
     headers: &'static str,
     exposed: &'static str,
-    /// Is every origin meant where none is named?
+    /// Whether every origin is allowed if `http.cors_origins` is empty.
     open: bool,
 }
 
@@ -47,7 +47,7 @@ impl Policy {
         }
     }
 
-    /// The origin that may read the answer; none: this page may not.
+    /// The value of `Access-Control-Allow-Origin`. None: pages of this origin may not read the response.
     fn allowed(&self, named: &[String], origin: &HeaderValue) -> Option<HeaderValue> {
         match named.is_empty() {
             true => self.open.then(|| HeaderValue::from_static("*")),
@@ -55,35 +55,35 @@ impl Policy {
         }
     }
 
-    fn tell(&self, origin: HeaderValue, asked_first: bool, headers: &mut HeaderMap) {
+    fn set_headers(&self, origin: HeaderValue, is_preflight: bool, headers: &mut HeaderMap) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        let told = |text: &'static str| HeaderValue::from_static(text);
-        if asked_first {
-            headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, told(self.methods));
-            headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, told(self.headers));
-            headers.insert(header::ACCESS_CONTROL_MAX_AGE, told(REMEMBERED));
+        let value = HeaderValue::from_static;
+        if is_preflight {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, value(self.methods));
+            headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, value(self.headers));
+            headers.insert(header::ACCESS_CONTROL_MAX_AGE, value(CACHED_FOR));
         } else {
-            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, told(self.exposed));
+            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, value(self.exposed));
         }
     }
 }
 
-/// Answers a browser that asks first, and tells it who may read any other answer.
+/// Answers preflight requests, and adds the CORS headers to all other responses.
 pub(crate) async fn allow(State(api): State<Api>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|route| route.as_str().to_owned());
     let Some(policy) = route.as_deref().and_then(Policy::of) else { return next.run(request).await };
     let named = &api.settings.http.cors_origins;
     let origin = request.headers().get(header::ORIGIN).and_then(|origin| policy.allowed(named, origin));
-    let asks = request.method() == Method::OPTIONS
+    let is_preflight = request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
         && origin.is_some();
-    let mut response = if asks { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
-    // What is told depends on who asks, whether or not it is told now.
+    let mut response = if is_preflight { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
+    // The response depends on the origin even if no CORS header was added, so caches must keep one for each origin.
     if !named.is_empty() {
         response.headers_mut().append(header::VARY, HeaderValue::from_static("origin"));
     }
     if let Some(origin) = origin {
-        policy.tell(origin, asks, response.headers_mut());
+        policy.set_headers(origin, is_preflight, response.headers_mut());
     }
     response
 }
@@ -97,6 +97,6 @@ mod tests {
         let served = super::super::streams().into_openapi().paths.paths;
         assert_eq!(served.keys().map(String::as_str).collect::<Vec<_>>(), stream::PATHS);
         assert!(Policy::of("/api/v1/events").is_none(), "that is a list of events");
-        assert!(Policy::of("/api/v1/projection").is_none());
+        assert!(Policy::of("/api/v1/jobs").is_none());
     }
 }

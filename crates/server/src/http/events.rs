@@ -1,9 +1,10 @@
-//! Domain events: appended once, listed, and what became of handling them.
+//! Domain events: appends and lists events, and retries or dismisses events whose processing failed.
 //!
 //! Invariants
-//! - An append that is answered is durable, with the jobs of its bound events; repeated, it is answered the same.
+//! - When the response to an append is sent, its events and their jobs are durable. A repeated append gets the same
+//!   response and appends nothing.
 //!
-//! Not here: what an event starts (`bindings`), its job (`http::projection`).
+//! Not here: which workflow an event starts (`bindings`), its job (`http::jobs`).
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -14,41 +15,44 @@ use kernel::execution::generation;
 use kernel::ids::WorkspaceId;
 use kernel::job::FACTS;
 use serde_json::{Map, Value, json};
-use store::event::{Stored, Which};
+use store::event::{EventFilter, StoredEvent};
 use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::page::list_params;
+use super::problem::no_such;
 use super::{Api, Code, Problem, page, starts};
 use crate::wire::{AppendEvents, AppendedEvent, AppendedEvents, DomainEvent, NewEvent, Page};
 
-/// The most events of one request.
+/// The largest number of events of one request.
 const MOST: usize = 1_000;
-/// The longest type of an event or a stream.
+/// The longest type of an event or a stream, in bytes.
 const LONGEST_TYPE: usize = 200;
 
 list_params! {
-    pub(crate) struct List {
-        /// With a root key, only those of this workspace.
+    pub(crate) struct ListEventsParams {
+        /// With a root key: list only this workspace. Default: all workspaces.
         workspace_id: Option<WorkspaceId>,
-        /// Exactly this type.
+        /// List only events of this type. Wildcards are not supported.
         #[serde(rename = "type")]
         kind: Option<String>,
+        /// List only events of this stream.
         stream_id: Option<Uuid>,
+        /// List only events of this type of stream.
         stream_type: Option<String>,
-        /// true: only those whose handling failed.
+        /// True: list only events whose processing failed.
         failed: Option<bool>,
     }
 }
 
-/// Appends up to a thousand events in order, all or none.
+/// Appends up to 1,000 events in order, all or none.
 ///
-/// The same id, or the same idempotency key, with the same content is appended once. A stream that is not at
-/// `expectedVersion` is 409.
+/// An event with the same id (or the same idempotency key) and the same content is appended once. If a stream is not at
+/// its `expectedVersion`, the response is 409.
 #[utoipa::path(post, path = "/events", tag = "events", request_body = AppendEvents,
     params(("Idempotency-Key" = Option<String>, Header,
-    description = "Events without an id have one that follows from it.", min_length = 1, max_length = 200)),
+    description = "Events without an id get one that is derived from this key.", min_length = 1, max_length = 200)),
     responses((status = 200, body = AppendedEvents)))]
 pub(crate) async fn append(
     State(api): State<Api>,
@@ -57,16 +61,17 @@ pub(crate) async fn append(
     Json(body): Json<AppendEvents>,
 ) -> Result<Reply<AppendedEvents>, Problem> {
     if body.events.is_empty() || body.events.len() > MOST {
-        return Err(Problem::new(Code::ValidationFailed, format!("events: 1 to {MOST} events")));
+        return Err(Problem::new(Code::ValidationFailed, format!("events: must have 1 to {MOST} events")));
     }
-    let workspace = caller.sees(body.workspace_id)?;
-    let (key, trace) = (starts::key(&headers)?, starts::trace(&headers).map(|trace| trace.to_string()));
+    let workspace = caller.listed_workspace(body.workspace_id)?;
+    let (key, trace) =
+        (starts::read_idempotency_key(&headers)?, starts::trace_parent(&headers).map(|trace| trace.to_string()));
     let mut events = Vec::new();
-    for (place, event) in body.events.into_iter().enumerate() {
-        let made = || key.map_or_else(store::new_id, |key| id_by_key(workspace.map(|id| id.0), key, place));
+    for (index, event) in body.events.into_iter().enumerate() {
+        let new_id = || key.map_or_else(store::new_id, |key| id_by_key(workspace.map(|id| id.0), key, index));
         let derived = event.id.is_none() && key.is_some();
-        let id = event.id.unwrap_or_else(made);
-        let event = read(event, id, place, workspace, &caller, trace.as_deref())?;
+        let id = event.id.unwrap_or_else(new_id);
+        let event = read(event, id, index, workspace, &caller, trace.as_deref())?;
         events.push(store::event::NewEvent { derived, ..event });
     }
     let keyed = key.is_some();
@@ -76,7 +81,7 @@ pub(crate) async fn append(
         }
         other => other.into(),
     })?;
-    api.wakes.jobs.notify_one();
+    api.wakeups.jobs.notify_one();
     let wire = |appended: store::event::Appended| AppendedEvent {
         id: appended.id,
         sequence: appended.sequence,
@@ -91,26 +96,27 @@ pub(crate) async fn append(
 fn read(
     event: NewEvent,
     id: Uuid,
-    place: usize,
+    index: usize,
     workspace: Option<WorkspaceId>,
     caller: &Caller,
     trace: Option<&str>,
 ) -> Result<store::event::NewEvent, Problem> {
-    let wrong = |field: &str, why: &str| Problem::new(Code::ValidationFailed, format!("events/{place}/{field}: {why}"));
+    let wrong = |field: &str, why: &str| Problem::new(Code::ValidationFailed, format!("events/{index}/{field}: {why}"));
     let is_name = |text: &str| !text.is_empty() && text.len() <= LONGEST_TYPE && !text.chars().any(char::is_control);
     for (field, text) in [("type", &event.kind), ("streamType", &event.stream_type)] {
         if !is_name(text) {
-            return Err(wrong(field, "one line of 1 to 200 bytes"));
+            return Err(wrong(field, "must be one line of 1 to 200 bytes"));
         }
     }
     if event.stream_type == FACTS {
-        return Err(wrong("streamType", "this is the queue's own: choose another"));
+        return Err(wrong("streamType", "this type is reserved for events of the service; choose another"));
     }
     if event.expected_version.is_some_and(|version| version < 0) {
-        return Err(wrong("expectedVersion", "0 or more"));
+        return Err(wrong("expectedVersion", "must be 0 or greater"));
     }
     let mut metadata = event.metadata.unwrap_or_default();
-    // Only executions have generations; an event from outside is of none.
+    // Only an execution may set the generation of an event, which ends endless chains of executions. A caller of the
+    // API may not.
     metadata.remove(generation::IN_METADATA);
     metadata.entry("actor").or_insert_with(|| json!(caller.actor));
     if let Some(trace) = trace {
@@ -129,17 +135,18 @@ fn read(
     })
 }
 
-/// Events, the newest first; a root key sees all workspaces'. The steps of jobs are among them.
-#[utoipa::path(get, path = "/events", tag = "events", params(List),
+/// Lists events, the newest first, including the events that jobs append. A root key sees those of all workspaces.
+#[utoipa::path(get, path = "/events", tag = "events", params(ListEventsParams),
     responses((status = 200, body = Page<DomainEvent>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<List>,
+    Params(params): Params<ListEventsParams>,
 ) -> Result<Reply<Page<DomainEvent>>, Problem> {
-    let (limit, before) = params.page(page::List::Events, |bytes| Some(i64::from_be_bytes(bytes.try_into().ok()?)))?;
-    let which = Which {
-        workspace: caller.sees(params.workspace_id)?,
+    let (limit, before) =
+        params.page(page::ListKind::Events, |bytes| Some(i64::from_be_bytes(bytes.try_into().ok()?)))?;
+    let which = EventFilter {
+        workspace: caller.listed_workspace(params.workspace_id)?,
         event_type: params.kind.as_deref(),
         stream_id: params.stream_id,
         stream_type: params.stream_type.as_deref(),
@@ -147,11 +154,11 @@ pub(crate) async fn list(
         before,
     };
     let found = api.store.events(&which, limit + 1).await?;
-    let cursor = |row: &Stored| page::write(page::List::Events, &row.sequence.to_be_bytes());
+    let cursor = |row: &StoredEvent| page::write(page::ListKind::Events, &row.sequence.to_be_bytes());
     Ok(Reply(page::cut(found, limit, cursor, wire)))
 }
 
-/// One event.
+/// Reads an event.
 #[utoipa::path(get, path = "/events/{id}", tag = "events", params(("id" = Uuid, Path)),
     responses((status = 200, body = DomainEvent)))]
 pub(crate) async fn get(
@@ -159,30 +166,30 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<Reply<DomainEvent>, Problem> {
-    Ok(Reply(wire(api.store.event(id, caller.workspace).await.map_err(unknown)?)))
+    Ok(Reply(wire(api.store.event(id, caller.workspace).await.map_err(no_such("event"))?)))
 }
 
-/// Handles an event again whose handling failed.
+/// Retries an event whose processing failed.
 #[utoipa::path(post, path = "/events/{id}/retry", tag = "events", params(("id" = Uuid, Path)),
     responses((status = 200, body = DomainEvent,
-    description = "With its processingError, if it failed again. Its data and metadata are null unless the key has the \
-        scope read.")))]
+    description = "The event, with its processingError if it failed again. Its data and metadata are null unless the \
+        key has the scope read.")))]
 pub(crate) async fn retry(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<Reply<DomainEvent>, Problem> {
-    if api.store.retry_event(id, caller.workspace, &caller.actor).await.map_err(unknown)? {
-        api.wakes.jobs.notify_one();
+    if api.store.retry_event(id, caller.workspace, &caller.actor).await.map_err(no_such("event"))? {
+        api.wakeups.jobs.notify_one();
     }
-    let event = wire(api.store.event(id, caller.workspace).await.map_err(unknown)?);
-    if caller.scopes.allow(Scope::Read) {
+    let event = wire(api.store.event(id, caller.workspace).await.map_err(no_such("event"))?);
+    if caller.scopes.allows(Scope::Read) {
         return Ok(Reply(event));
     }
     Ok(Reply(DomainEvent { data: Value::Null, metadata: Value::Null, ..event }))
 }
 
-/// Lets go of an event whose handling failed: it stays, and makes no job.
+/// Dismisses an event whose processing failed. The event stays and creates no job.
 #[utoipa::path(post, path = "/events/{id}/dismiss", tag = "events", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 pub(crate) async fn dismiss(
@@ -190,19 +197,12 @@ pub(crate) async fn dismiss(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<StatusCode, Problem> {
-    api.store.dismiss_event(id, caller.workspace, &caller.actor).await.map_err(unknown)?;
+    api.store.dismiss_event(id, caller.workspace, &caller.actor).await.map_err(no_such("event"))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn unknown(error: store::Error) -> Problem {
-    match error {
-        store::Error::NotFound => Problem::not_found("event"),
-        other => other.into(),
-    }
-}
-
-fn wire(stored: Stored) -> DomainEvent {
-    let (processing_error, processing_failed_at) = stored.trouble.unzip();
+fn wire(stored: StoredEvent) -> DomainEvent {
+    let (processing_error, processing_failed_at) = stored.failure.unzip();
     let event = stored.event;
     DomainEvent {
         id: event.id,

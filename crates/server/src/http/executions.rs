@@ -1,4 +1,6 @@
-//! Executions: started, watched, canceled; listed by `list`.
+//! Executions: starts, reads and cancels an execution.
+//!
+//! Not here: lists (`list`), child executions (`tree`), reruns (`http::rerun`).
 
 pub(crate) mod list;
 pub(crate) mod tree;
@@ -22,28 +24,32 @@ use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
-use super::{Api, Code, Problem, apart, page, starts};
+use super::problem::no_such;
+use super::{Api, Code, Problem, offload, page, starts};
 use crate::wire;
 
-/// The longest `?wait=`.
+/// The longest time of `?wait=`.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How often a waiting request looks by itself: another process may have ended the execution.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How often a waiting request polls. It must poll because another process may end the execution.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Accepts a start. When this answers 202, the request is durable.
+/// Starts an execution.
+///
+/// With the response 202 the request is stored durably and waits in the queue.
 #[utoipa::path(post, path = "/workflow/executions/start", tag = "executions", request_body = wire::StartExecution,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key with the same body starts once.",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Requests with the same key and the same body \
+         start one execution.",
     min_length = 1, max_length = 200)),
-    responses((status = 202, body = wire::Started,
-    headers(("Location" = String, description = "The execution's address.")))))]
+    responses((status = 202, body = wire::StartedExecution,
+    headers(("Location" = String, description = "The path of the execution.")))))]
 pub(crate) async fn start(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     Json(body): Json<wire::StartExecution>,
 ) -> Result<impl IntoResponse, Problem> {
-    let key = starts::key(&headers)?.map(str::to_owned);
-    let start = starts::read(&caller, body, key, starts::trace(&headers))?;
+    let key = starts::read_idempotency_key(&headers)?.map(str::to_owned);
+    let start = starts::read(&caller, body, key, starts::trace_parent(&headers))?;
     let answer = starts::accept(&api, &caller, vec![start]).await?.pop();
     let started = answer.unwrap_or_else(|| Err(Problem::of(Code::Internal)))?;
     let location = format!("/api/v1/workflow/executions/{}", started.execution_id);
@@ -54,20 +60,23 @@ pub(crate) async fn start(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wait {
-    /// How long to wait for its end, such as `30s`; a minute at most.
+pub(crate) struct GetExecutionParams {
+    /// How long to wait for the end of the execution, such as `30s`. At most one minute.
     #[param(example = "30s")]
     wait: Option<String>,
 }
 
-/// One execution; with `?wait=30s` as soon as it ends, or after that long as it stands.
-#[utoipa::path(get, path = "/workflow/executions/{id}", tag = "executions", params(("id" = ExecutionId, Path), Wait),
+/// Reads an execution.
+///
+/// With `?wait=30s` the response comes as soon as the execution ends, at the latest after that time.
+#[utoipa::path(get, path = "/workflow/executions/{id}", tag = "executions",
+    params(("id" = ExecutionId, Path), GetExecutionParams),
     responses((status = 200, body = wire::Execution)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<ExecutionId>,
-    Params(params): Params<Wait>,
+    Params(params): Params<GetExecutionParams>,
 ) -> Result<Reply<wire::Execution>, Problem> {
     let wait = match params.wait.as_deref().map(duration::parse) {
         None => Duration::ZERO,
@@ -75,54 +84,56 @@ pub(crate) async fn get(
         Some(Err(error)) => return Err(Problem::new(Code::ValidationFailed, format!("wait: {error}"))),
     };
     let most = api.settings.http.max_waits_per_workspace;
-    let _turn = match wait.is_zero() {
+    let _permit = match wait.is_zero() {
         true => None,
-        false => Some(api.waiters.turn(&caller.share(), most).ok_or_else(|| too_many(most))?),
+        false => Some(api.waiters.try_permit(&caller.limit_name(), most).ok_or_else(|| too_many(most))?),
     };
     let until = Instant::now() + wait;
-    let waiter = api.waiters.on(id);
+    let waiter = api.waiters.register(id);
     loop {
         let woken = waiter.notify.notified();
-        // Whoever waits looks at the status only; what the execution holds may be large.
-        let status = api.store.execution_status(id, caller.workspace).await.map_err(unknown)?;
+        // A waiting request reads only the status: the whole execution may be large.
+        let status = api.store.execution_status(id, caller.workspace).await.map_err(no_such("execution"))?;
         if status.is_terminal() || Instant::now() >= until || api.stop.is_cancelled() {
             return Ok(Reply(execution_of(find(&api, &caller, id).await?)));
         }
         tokio::select! {
             () = woken => {}
-            () = tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)) => {}
+            () = tokio::time::sleep_until(until.min(Instant::now() + POLL_INTERVAL)) => {}
             () = api.stop.cancelled() => {}
         }
     }
 }
 
 fn too_many(most: usize) -> Problem {
-    let detail = format!("{most} requests of this workspace wait for executions to end; ask without ?wait=, or later");
+    let detail =
+        format!("the limit of {most} waiting requests of this workspace is reached: omit ?wait=, or try again later");
     Problem { retry_after_s: Some(1), ..Problem::new(Code::RateLimited, detail) }
 }
 
-/// Every node of the execution's graph; with `?node=each&iterations=true` the iterations of that loop, a page at a
-/// time.
+/// Lists the nodes of an execution, including those that have not begun.
+///
+/// With `?node=KEY&iterations=true`: the iterations of that loop, in pages.
 #[utoipa::path(get, path = "/workflow/executions/{id}/nodes", tag = "executions",
     params(("id" = ExecutionId, Path), NodesParams),
-    responses((status = 200, body = wire::Nodes)))]
+    responses((status = 200, body = wire::ExecutionNodes)))]
 pub(crate) async fn nodes(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<ExecutionId>,
     Params(params): Params<NodesParams>,
-) -> Result<Reply<wire::Nodes>, Problem> {
+) -> Result<Reply<wire::ExecutionNodes>, Problem> {
     let execution = find(&api, &caller, id).await?;
     let payloads = params.payloads.unwrap_or(true);
     if params.iterations.unwrap_or(false) {
         let paging = (params.limit, params.cursor.as_deref());
         return Ok(Reply(tree::iterations(&api, &execution, params.node.as_deref(), paging, payloads).await?));
     }
-    let skip = page::read(page::List::Nodes, params.cursor.as_deref(), page::skip_of)?.unwrap_or(0);
+    let skip = page::read(page::ListKind::Nodes, params.cursor.as_deref(), page::skip_of)?.unwrap_or(0);
     let found = api.store.nodes_page(id, payloads, params.node.as_deref(), skip).await?;
     let next = skip + i64::try_from(found.rows.len()).unwrap_or(0);
-    let next_cursor = found.cut.then(|| page::write(page::List::Nodes, &next.to_be_bytes()));
-    // Those that have not begun come last, behind all that have.
+    let next_cursor = found.cut.then(|| page::write(page::ListKind::Nodes, &next.to_be_bytes()));
+    // Nodes that have not begun come last, so only the last page has them.
     let begun = match (found.cut, skip) {
         (true, _) => None,
         (false, 0) => Some(names(&found.rows)),
@@ -132,7 +143,7 @@ pub(crate) async fn nodes(
     if let Some(node) = &params.node {
         items.retain(|known| known.node == *node);
     }
-    Ok(Reply(wire::Nodes { items, next_cursor }))
+    Ok(Reply(wire::ExecutionNodes { items, next_cursor }))
 }
 
 fn names(nodes: &[NodeRecord]) -> BTreeSet<String> {
@@ -143,27 +154,27 @@ fn names(nodes: &[NodeRecord]) -> BTreeSet<String> {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodesParams {
-    /// False leaves inputs and outputs out, for those who only watch.
+    /// False: without inputs and outputs. Default: true.
     payloads: Option<bool>,
-    /// Only this node.
+    /// List only this node.
     node: Option<String>,
-    /// The iterations of that node instead, if it is a loop: in pages.
+    /// True: list the iterations of that node, which must be a loop.
     iterations: Option<bool>,
-    /// How many iterations.
+    /// The largest number of items. Default: 50.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<i64>,
-    /// The `nextCursor` of the page before.
+    /// The `nextCursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// How far it is: its nodes, counted by status.
+/// The progress of an execution: its nodes, counted by status.
 #[utoipa::path(get, path = "/workflow/executions/{id}/summary", tag = "executions", params(("id" = ExecutionId, Path)),
-    responses((status = 200, body = wire::Summary)))]
+    responses((status = 200, body = wire::ExecutionSummary)))]
 pub(crate) async fn summary(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<ExecutionId>,
-) -> Result<Reply<wire::Summary>, Problem> {
+) -> Result<Reply<wire::ExecutionSummary>, Problem> {
     let execution = find(&api, &caller, id).await?;
     let all = all_nodes(&api, &execution, false).await?;
     let mut nodes: BTreeMap<String, usize> = BTreeMap::new();
@@ -177,7 +188,7 @@ pub(crate) async fn summary(
         Status::Running if begun => run::Phase::ExecutingNodes,
         Status::Running | Status::Pending => run::Phase::Initializing,
     };
-    Ok(Reply(wire::Summary {
+    Ok(Reply(wire::ExecutionSummary {
         id,
         status: execution.status,
         phase,
@@ -188,10 +199,13 @@ pub(crate) async fn summary(
     }))
 }
 
-/// Ends an execution that waits, asks one that runs to end, and repeats nothing.
+/// Cancels an execution.
+///
+/// A waiting execution ends immediately. The nodes of a running execution are asked to stop. Canceling an ended
+/// execution changes nothing.
 #[utoipa::path(post, path = "/workflow/executions/{id}/cancel", tag = "executions", params(("id" = ExecutionId, Path)),
-    responses((status = 200, body = wire::Canceled),
-    (status = 202, body = wire::Canceled, description = "It is being stopped.")))]
+    responses((status = 200, body = wire::CanceledExecution),
+    (status = 202, body = wire::CanceledExecution, description = "The execution is running and is being stopped.")))]
 pub(crate) async fn cancel(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -201,66 +215,59 @@ pub(crate) async fn cancel(
     let status = match api.store.cancel(id, execution.workspace, &caller.actor).await? {
         Canceled::AtOnce(ended) => {
             if ended.freed {
-                api.hints.ready(ended.workspace);
+                api.notifier.notify_ready(ended.workspace);
             }
             api.waiters.wake(id);
             Status::Canceled
         }
         Canceled::Requested(_) => {
-            if let Some(engine) = &api.engine.told {
+            if let Some(engine) = &api.engine.control {
                 engine.cancel(id);
                 if execution.root != id {
                     engine.signal(execution.root);
                 }
             }
-            api.wakes.all.notify_waiters();
+            api.wakeups.all.notify_waiters();
             Status::Running
         }
         Canceled::AlreadyEnded => find(&api, &caller, id).await?.status,
     };
-    let answer = wire::Canceled { execution_id: id, status };
+    let answer = wire::CanceledExecution { execution_id: id, status };
     Ok((if status == Status::Running { StatusCode::ACCEPTED } else { StatusCode::OK }, Reply(answer)))
 }
 
 pub(crate) async fn find(api: &Api, caller: &Caller, id: ExecutionId) -> Result<store::execution::Execution, Problem> {
-    api.store.execution(id, caller.workspace).await.map_err(unknown)
+    api.store.execution(id, caller.workspace).await.map_err(no_such("execution"))
 }
 
-fn unknown(error: store::Error) -> Problem {
-    match error {
-        store::Error::NotFound => Problem::not_found("execution"),
-        other => other.into(),
-    }
-}
-
-/// The stored nodes, then those that have not begun, in the graph's order. Of a graph that this build
-/// cannot read only the stored ones are known; why it could not be run is the execution's error.
+/// The stored nodes, followed by the nodes that have not begun, in the order of the graph. If this build cannot read
+/// the graph, only the stored nodes are returned; the error of the execution contains the reason.
 pub(crate) async fn all_nodes(
     api: &Api,
     execution: &store::execution::Execution,
     payloads: bool,
-) -> Result<Vec<wire::Node>, Problem> {
+) -> Result<Vec<wire::ExecutionNode>, Problem> {
     let stored = api.store.list_nodes(execution.id, payloads).await?;
     let begun = names(&stored);
     in_graph(api, execution, stored, Some(begun)).await
 }
 
-/// Stored nodes as clients read them; then, if it is known which have begun, those that have not.
+/// Converts stored nodes to the form of the API. If `begun` is given, the nodes that have not begun follow.
 async fn in_graph(
     api: &Api,
     execution: &store::execution::Execution,
     stored: Vec<NodeRecord>,
     begun: Option<BTreeSet<String>>,
-) -> Result<Vec<wire::Node>, Problem> {
+) -> Result<Vec<wire::ExecutionNode>, Problem> {
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
-    let known = apart::check_stored(Some(execution.workspace), graph).await?.ok();
+    let known = offload::check_stored(Some(execution.workspace), graph).await?.ok();
     let kind = |key: &str| {
         let nodes = known.iter().flat_map(|(definition, _)| &definition.nodes);
         nodes.into_iter().find(|node| node.key.as_str() == key).map_or("", |node| node.kind.name()).to_owned()
     };
-    let mut all: Vec<wire::Node> = stored.into_iter().map(|node| node_of(kind(&node.node), node)).collect();
+    let mut all: Vec<wire::ExecutionNode> = stored.into_iter().map(|node| node_of(kind(&node.node), node)).collect();
     let Some(begun) = begun else { return Ok(all) };
-    // What an ended execution never came to will not come any more.
+    // Nodes that an ended execution did not reach are shown as canceled.
     let rest = if execution.status.is_terminal() { node::Status::Canceled } else { node::Status::Pending };
     for node in known.iter().flat_map(|(_, plan)| plan.order().iter().map(|at| plan.node(*at))) {
         if !begun.contains(node.key.as_str()) {
@@ -270,23 +277,23 @@ async fn in_graph(
     Ok(all)
 }
 
-/// The kind of what a loop does for each item; empty if the graph cannot be read. Not found if the node is no loop.
+/// The kind of the action of a loop. Empty if the graph cannot be read. `not_found` if the node is no loop.
 async fn item_kind(
     api: &Api,
     execution: &store::execution::Execution,
     node: &kernel::ids::NodeKey,
 ) -> Result<String, Problem> {
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
-    let known = apart::check_stored(Some(execution.workspace), graph).await?.ok();
+    let known = offload::check_stored(Some(execution.workspace), graph).await?.ok();
     let Some((definition, _)) = known else { return Ok(String::new()) };
     let spec = definition.nodes.iter().find(|known| known.key == *node && known.kind == Kind::ForEach);
     let action = spec.and_then(kernel::kind::for_each::action);
-    let none = || Problem::new(Code::NotFound, format!("{node} is no loop of this execution's workflow"));
+    let none = || Problem::new(Code::NotFound, format!("node {node} is not a loop of this workflow"));
     action.map(|action| action.kind.name().to_owned()).ok_or_else(none)
 }
 
-fn unbegun(key: &str, kind: &str, status: node::Status) -> wire::Node {
-    wire::Node {
+fn unbegun(key: &str, kind: &str, status: node::Status) -> wire::ExecutionNode {
+    wire::ExecutionNode {
         node: key.to_owned(),
         kind: kind.to_owned(),
         iteration: 0,
@@ -296,17 +303,17 @@ fn unbegun(key: &str, kind: &str, status: node::Status) -> wire::Node {
         input: None,
         output: None,
         error: None,
-        earlier: None,
+        earlier_attempts: None,
         next_at: None,
         started_at: None,
         completed_at: None,
         duration_ms: None,
-        kept_from: None,
+        kept_from_execution_id: None,
     }
 }
 
-fn node_of(kind: String, node: store::execution::NodeRecord) -> wire::Node {
-    wire::Node {
+fn node_of(kind: String, node: store::execution::NodeRecord) -> wire::ExecutionNode {
+    wire::ExecutionNode {
         node: node.node,
         kind,
         iteration: node.iteration,
@@ -316,12 +323,12 @@ fn node_of(kind: String, node: store::execution::NodeRecord) -> wire::Node {
         input: node.input,
         output: node.output,
         error: node.error,
-        earlier: node.earlier,
+        earlier_attempts: node.earlier,
         next_at: node.next_at,
         started_at: node.started_at,
         completed_at: node.completed_at,
         duration_ms: node.duration_ms,
-        kept_from: node.kept_from,
+        kept_from_execution_id: node.kept_from,
     }
 }
 
@@ -352,6 +359,6 @@ fn execution_of(execution: store::execution::Execution) -> wire::Execution {
         root_execution_id: execution.parent.map(|_| execution.root),
         parent_node: execution.parent_node,
         parent_iteration: execution.parent_iteration,
-        rerun_of: execution.rerun_of,
+        rerun_of_execution_id: execution.rerun_of,
     }
 }

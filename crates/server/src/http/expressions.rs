@@ -1,4 +1,4 @@
-//! Expressions tried out: against an execution, or against an input alone. Nothing is changed by it.
+//! Evaluates an expression against an execution, or against an input alone. Changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,25 +14,27 @@ use store::execution::Execution;
 
 use super::auth::Caller;
 use super::body::Json;
-use super::{Api, Code, Problem, apart, executions};
-use crate::wire::{Evaluate, Evaluated};
+use super::{Api, Code, Problem, executions, offload};
+use crate::wire::{EvaluateExpression, ExpressionValue};
 
-/// An expression, or text with some in it.
+/// An expression, or a template.
 enum Source {
     Expression(Expression),
     Template(Template, Vec<Path>),
 }
 
-/// Evaluates an expression, or a text with `${{ }}` in it, on what an execution took and its nodes produced.
-#[utoipa::path(post, path = "/workflow/expressions/evaluate", tag = "definitions", request_body = Evaluate,
-    responses((status = 200, body = Evaluated)))]
+/// Evaluates an expression, or a text with `${{ }}`, against the input and the outputs of an execution.
+///
+/// Without `executionId`, only an input can be used.
+#[utoipa::path(post, path = "/workflow/expressions/evaluate", tag = "definitions", request_body = EvaluateExpression,
+    responses((status = 200, body = ExpressionValue)))]
 pub(crate) async fn evaluate(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Json(body): Json<Evaluate>,
-) -> Result<Reply<Evaluated>, Problem> {
+    Json(body): Json<EvaluateExpression>,
+) -> Result<Reply<ExpressionValue>, Problem> {
     let text = body.expression;
-    let source = apart::run(caller.workspace, move || read(&text)).await??;
+    let source = offload::run(caller.workspace, move || read(&text)).await??;
     let scope = match body.execution_id {
         None => {
             refuse_nodes(&source)?;
@@ -47,8 +49,8 @@ pub(crate) async fn evaluate(
         Source::Expression(expression) => expression.eval(&scope).map_err(Failure::from),
         Source::Template(template, _) => template.resolve(&scope).map_err(Failure::from),
     };
-    let value = apart::run(caller.workspace, work).await?.map_err(|failure| refused(&failure.message))?;
-    Ok(Reply(Evaluated { kind: type_name(&value).to_owned(), value }))
+    let value = offload::run(caller.workspace, work).await?.map_err(|failure| refused(&failure.message))?;
+    Ok(Reply(ExpressionValue { kind: type_name(&value).to_owned(), value }))
 }
 
 fn refused(why: &str) -> Problem {
@@ -69,7 +71,7 @@ fn read(text: &str) -> Result<Source, Problem> {
     Ok(Source::Template(template, paths))
 }
 
-/// The nodes it looks at; a path that leads nowhere is refused.
+/// The nodes whose outputs the expression reads. A path that begins with an unknown name is refused.
 fn nodes(source: &Source) -> Result<BTreeSet<NodeKey>, Problem> {
     let paths: Vec<&Path> = match source {
         Source::Expression(expression) => expression.references(),
@@ -90,18 +92,18 @@ fn nodes(source: &Source) -> Result<BTreeSet<NodeKey>, Problem> {
 fn refuse_nodes(source: &Source) -> Result<(), Problem> {
     match nodes(source)?.first() {
         None => Ok(()),
-        Some(node) => Err(refused(&format!("nodes.{node} needs an execution to look at: give executionId"))),
+        Some(node) => Err(refused(&format!("nodes.{node} needs an execution: send executionId"))),
     }
 }
 
-/// What the execution's own nodes could see at its end.
+/// The scope in which the expression is evaluated: everything that the execution stored so far.
 async fn scope(api: &Api, execution: Execution, input: Option<Value>, source: &Source) -> Result<Scope, Problem> {
     let wanted = nodes(source)?;
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
-    let known = apart::check_stored(Some(execution.workspace), graph).await?.ok();
+    let known = offload::check_stored(Some(execution.workspace), graph).await?.ok();
     if let (Some((_, plan)), Some(missing)) = (&known, unknown(&wanted, known.as_ref().map(|(_, plan)| plan))) {
         let all: Vec<&str> = plan.nodes().iter().take(20).map(|node| node.key.as_str()).collect();
-        return Err(refused(&format!("it has no node {missing}: use one of {}", all.join(", "))));
+        return Err(refused(&format!("the execution has no node {missing}: use one of {}", all.join(", "))));
     }
     let (name, vars) = known.map(|(definition, _)| (definition.name, definition.vars)).unwrap_or_default();
     let mut nodes = BTreeMap::new();
@@ -113,7 +115,7 @@ async fn scope(api: &Api, execution: Execution, input: Option<Value>, source: &S
         let seen = engine::scope::seen(row.status, row.output.unwrap_or_default(), row.error.as_ref());
         nodes.insert(row.node, seen);
     }
-    let start = engine::scope::Start {
+    let start = engine::scope::ExecutionStart {
         execution: execution.id,
         workspace: execution.workspace,
         created_at: execution.created_at,

@@ -1,14 +1,15 @@
 //! Failed authentication: counted, logged with the client's address, and limited per address.
 //!
 //! Invariants
-//! - Only failures count. A client is never limited for what it does with good keys.
-//! - An address that reached the bound is answered 429 for keys that this process does not know. A key that it knows as
-//!   good still works from there: behind a proxy or a NAT, one client's failures do not lock the others out.
-//! - The same goes for tokens of hooks and answers: misses count, and a token that opened here before works from
-//!   anywhere.
-//! - At most `REMEMBERED` addresses are remembered, and at most `LINES` lines are logged a second. No key is logged.
+//! - Only failures count. Requests with valid keys are never limited here.
+//! - An address that reached the limit gets 429 for keys that are not in this process's cache of valid keys. A key in
+//!   the cache still works from this address. So, behind a proxy or a NAT, the failures of one client do not lock out
+//!   other clients with the same address.
+//! - Tokens of triggers and answer links follow the same rule: unknown tokens count as failures, and a token that this
+//!   process has found valid before works from any address.
+//! - At most `REMEMBERED` addresses are remembered, and at most `LINES` lines are logged per second. No key is logged.
 //!
-//! Not here: which keys are good (`auth`).
+//! Not here: which keys are valid (`auth`).
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,25 +26,25 @@ use sha2::{Digest, Sha256};
 
 use super::{Api, Code, Problem};
 
-/// What failures are counted in.
+/// The period in which failures are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// The most addresses remembered at once.
+/// The largest number of addresses in memory.
 const REMEMBERED: usize = 10_000;
-/// The most lines logged in a second.
+/// The largest number of lines logged per second.
 const LINES: u32 = 5;
-/// The most hops of a forwarded request that are looked at.
+/// The largest number of hops in `X-Forwarded-For` that are read.
 const MOST_HOPS: usize = 16;
 
-/// Why a request was not let in.
+/// Why authentication failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It showed no key.
+    /// The request has no key.
     Missing,
-    /// What it showed cannot be a key.
+    /// The text is not in the form of a key.
     Malformed,
-    /// The key or token is not known, or not any more.
+    /// The key or token is unknown, expired or revoked.
     Unknown,
-    /// Too many failures came from its address; the key was not looked up.
+    /// The address had too many failures, so the key was not looked up.
     Limited,
 }
 
@@ -53,7 +54,7 @@ impl Reason {
             Reason::Missing => "missing",
             Reason::Malformed => "malformed",
             Reason::Unknown => "unknown",
-            Reason::Limited => "limited",
+            Reason::Limited => "rate_limited",
         }
     }
 }
@@ -68,9 +69,9 @@ pub(crate) struct Failures {
 #[derive(Debug, Default)]
 struct State {
     by_address: BTreeMap<IpAddr, (Instant, u32)>,
-    /// The hashes of tokens that opened here.
+    /// The hashes of tokens that this process has found valid.
     opened: BTreeSet<[u8; 32]>,
-    /// The second in which lines were last logged, and how many.
+    /// The second in which lines were last logged, and their number.
     logged: Option<(Instant, u32)>,
 }
 
@@ -79,7 +80,7 @@ impl Failures {
         Failures { most, state: Mutex::default() }
     }
 
-    /// May this address show a key that is not known? If not, for how long.
+    /// Checks whether this address may send an unknown key. The error is how long the address must wait.
     pub(crate) fn check(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let state = self.state.lock();
         match state.by_address.get(&network(address)) {
@@ -90,10 +91,10 @@ impl Failures {
         }
     }
 
-    /// Counts a failure, and logs some of them: the first of an address in a minute, its tenth, its hundredth.
+    /// Counts a failure. The first, tenth, hundredth … failure of an address in a minute is logged.
     pub(crate) fn note(&self, address: IpAddr, reason: Reason, now: Instant) {
         ::metrics::counter!(metrics::AUTH_FAILURES.name, "reason" => reason.name()).increment(1);
-        // Whoever shows no key guesses none.
+        // A request without a key does not count: its sender did not try to guess a key.
         if reason == Reason::Missing {
             return;
         }
@@ -104,7 +105,7 @@ impl Failures {
         }
     }
 
-    fn has_opened(&self, token: &[u8; 32]) -> bool {
+    fn is_known_token(&self, token: &[u8; 32]) -> bool {
         self.state.lock().opened.contains(token)
     }
 
@@ -121,9 +122,10 @@ impl Failures {
     }
 }
 
-/// Looks up a token of a hook or an answer that came from this address; none if it opens nothing. A miss is counted;
-/// after too many of an address, a token that never opened here is answered without a look-up.
-pub(crate) async fn open<T>(
+/// Looks up a token of a trigger or an answer link. None: the token is unknown, which counts as a failure of the
+/// address. After too many failures, a token is refused without a lookup, unless this process has found it valid
+/// before.
+pub(crate) async fn look_up_token<T>(
     api: &Api,
     from: IpAddr,
     token: &str,
@@ -131,11 +133,14 @@ pub(crate) async fn open<T>(
 ) -> Result<Option<T>, Problem> {
     let failures = &api.failures;
     let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-    if !failures.has_opened(&hash)
+    if !failures.is_known_token(&hash)
         && let Err(wait) = failures.check(from, Instant::now())
     {
         failures.note(from, Reason::Limited, Instant::now());
-        return Err(limited("too many requests with unknown tokens or bad keys came from this address", wait));
+        return Err(limited(
+            "too many requests with unknown tokens or invalid keys came from this address: wait, then try again",
+            wait,
+        ));
     }
     match look_up.await {
         Ok(found) => {
@@ -151,18 +156,18 @@ pub(crate) async fn open<T>(
     }
 }
 
-/// What an address is told that failed too often.
+/// The error for an address with too many failures.
 pub(crate) fn limited(detail: &str, wait: Duration) -> Problem {
     let wait = u32::try_from(wait.as_secs()).unwrap_or(60).max(1);
     Problem { retry_after_s: Some(wait), ..Problem::new(Code::RateLimited, detail) }
 }
 
 impl State {
-    /// The failures of an address in its minute, this one included.
+    /// Counts a failure. Returns the number of failures of the address in its current minute.
     fn count(&mut self, address: IpAddr, now: Instant) -> u32 {
         if self.by_address.len() >= REMEMBERED && !self.by_address.contains_key(&address) {
             self.by_address.retain(|_, (began, _)| now.duration_since(*began) < WINDOW);
-            // So many at once are not one client; memory is worth more than their counts.
+            // The memory for counts is full within one minute: forget all counts and start again.
             if self.by_address.len() >= REMEMBERED {
                 self.by_address.clear();
             }
@@ -189,7 +194,7 @@ fn is_power_of_ten(number: u32) -> bool {
     number.checked_ilog10().is_some_and(|exponent| 10u32.pow(exponent) == number)
 }
 
-/// What is counted as one address: of IPv6 the 64 bits that one customer of a provider gets.
+/// The network that counts as one address: for IPv6 the first 64 bits, which belong to one customer.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -197,7 +202,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The address that a request comes from, as a handler is told it.
+/// The address of the client, as an extractor.
 pub(crate) struct Origin(pub(crate) IpAddr);
 
 impl FromRequestParts<Api> for Origin {
@@ -208,8 +213,8 @@ impl FromRequestParts<Api> for Origin {
     }
 }
 
-/// Whom a request comes from: the other end of its connection, or, if that is a proxy that is trusted, the last address
-/// in `X-Forwarded-For` that is not.
+/// The address of the client: the peer of the connection. If the peer is a trusted proxy: the last address in
+/// `X-Forwarded-For` that is not a trusted proxy.
 pub(crate) fn client(extensions: &Extensions, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip().to_canonical());
     let peer = peer.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -221,7 +226,7 @@ pub(crate) fn client(extensions: &Extensions, headers: &HeaderMap, trusted: &[Ip
     let hops = lines.flat_map(|line| line.rsplit(',')).map(str::trim).take(MOST_HOPS);
     let mut last = peer;
     for hop in hops {
-        // Whatever stands behind what no proxy writes was written by a stranger.
+        // A proxy always writes an address. So the client wrote this text, and everything before it.
         let Ok(address) = hop.parse::<IpAddr>() else { return last };
         last = address.to_canonical();
         if !is_trusted(&last) {
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_limited_for_the_rest_of_its_minute_and_no_other_is() {
+    fn an_address_with_too_many_failures_is_limited_for_a_minute() {
         let (failures, now) = (Failures::new(3), Instant::now());
         let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
         for _ in 0..3 {
@@ -248,13 +253,17 @@ mod tests {
             failures.note(one, Reason::Unknown, now);
         }
         assert_eq!(failures.check(one, now), Err(WINDOW));
-        assert_eq!(failures.check(address("::ffff:192.0.2.1"), now), Err(WINDOW), "the same, written otherwise");
+        assert_eq!(
+            failures.check(address("::ffff:192.0.2.1"), now),
+            Err(WINDOW),
+            "the same address in another notation"
+        );
         assert_eq!(failures.check(other, now), Ok(()));
         assert_eq!(failures.check(one, now + WINDOW), Ok(()));
         for _ in 0..9 {
             failures.note(other, Reason::Missing, now);
         }
-        assert_eq!(failures.check(other, now), Ok(()), "whoever shows no key guesses none");
+        assert_eq!(failures.check(other, now), Ok(()), "a request without a key does not count");
     }
 
     #[test]
@@ -283,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_address_is_believed_from_trusted_proxies_only() {
+    fn a_forwarded_address_counts_from_trusted_proxies_only() {
         let trusted = ["10.0.0.0/8".parse().expect("a range")];
         for (peer, forwarded, expected) in [
             ("192.0.2.1", "203.0.113.9", "192.0.2.1"),

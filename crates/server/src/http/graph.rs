@@ -1,18 +1,20 @@
-//! Graphs drawn: of a definition's version, and of an execution with how its nodes stand.
+//! Drawings of graphs: the graph of a version, and that of an execution with the statuses of its nodes.
 //!
 //! Invariants
-//! - Every form says the same; which one is the parameter's choice, then the `Accept` header's, then JSON.
-//! - A picture runs nothing and loads nothing wherever it is opened: its policy allows its one style sheet.
-//! - A large graph is laid out beside the threads that answer requests.
+//! - All formats have the same content. The parameter `format` chooses the format, else the `Accept` header does, else
+//!   the format is JSON.
+//! - A picture runs no script and loads nothing, wherever it is opened: its content security policy allows only the
+//!   style sheet inside it.
+//! - The layout is computed on another thread, so that a large graph does not delay other requests.
 //!
-//! Not here: how anything is drawn (`kernel::draw`).
+//! Not here: layout and drawing (`kernel::draw`).
 
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use kernel::definition::parse;
-use kernel::draw::{Drawing, Format, STYLE_HASH, Standing, Standings};
+use kernel::draw::{Drawing, Format, NodeState, NodeStates, STYLE_HASH};
 use kernel::ids::{DefinitionId, ExecutionId, Label, NodeKey, WorkspaceId};
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,17 +22,18 @@ use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Params};
-use super::{Api, Problem, apart, definitions, executions};
+use super::problem::no_such;
+use super::{Api, Problem, definitions, executions, offload};
 use crate::wire;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OfDefinition {
-    /// How to draw it; if not said, as the `Accept` header asks, else as JSON.
+pub(crate) struct DefinitionGraphParams {
+    /// The format. Default: that of the `Accept` header, else JSON.
     #[param(inline)]
     format: Option<Format>,
-    /// The number of the version; if not said, the published one, or the latest of a draft.
+    /// The number of the version. Default: the published version, or the latest one of a draft.
     #[param(minimum = 1)]
     version: Option<i32>,
 }
@@ -38,15 +41,15 @@ pub(crate) struct OfDefinition {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OfExecution {
-    /// How to draw it; if not said, as the `Accept` header asks, else as JSON.
+pub(crate) struct ExecutionGraphParams {
+    /// The format. Default: that of the `Accept` header, else JSON.
     #[param(inline)]
     format: Option<Format>,
 }
 
-/// A definition's graph, laid out: as data, or as a picture.
+/// Draws the graph of a definition: as data, or as a picture.
 #[utoipa::path(get, path = "/workflow/definitions/{id}/graph", operation_id = "graph", tag = "definitions",
-    params(("id" = DefinitionId, Path), OfDefinition),
+    params(("id" = DefinitionId, Path), DefinitionGraphParams),
     responses((status = 200, content(
         (wire::Graph = "application/json"),
         (String = "image/svg+xml",
@@ -54,24 +57,24 @@ pub(crate) struct OfExecution {
         (String = "text/vnd.graphviz", example = json!("digraph \"order\" {…}")),
         (String = "text/plain", example = json!("●  check_stock  HTTP_REQUEST")),
     ))))]
-pub(crate) async fn of_definition(
+pub(crate) async fn definition_graph(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<DefinitionId>,
-    Params(params): Params<OfDefinition>,
+    Params(params): Params<DefinitionGraphParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let known = definitions::find(&api, &caller, id).await?;
     let graph = match params.version.or(known.published_number) {
-        Some(number) => api.store.numbered_version(id, number).await.map_err(unknown)?,
+        Some(number) => api.store.numbered_version(id, number).await.map_err(no_such("version"))?,
         None => api.store.latest_version(id).await?.1,
     };
-    draw(known.workspace, graph, known.name, None, chosen(params.format, &headers)).await
+    draw(known.workspace, graph, known.name, None, choose_format(params.format, &headers)).await
 }
 
-/// The graph that an execution runs, laid out, with how its nodes stand and which edges were taken.
+/// Draws the graph of an execution, with the statuses of its nodes and the edges that it took.
 #[utoipa::path(get, path = "/workflow/executions/{id}/graph", operation_id = "graph", tag = "executions",
-    params(("id" = ExecutionId, Path), OfExecution),
+    params(("id" = ExecutionId, Path), ExecutionGraphParams),
     responses((status = 200, content(
         (wire::Graph = "application/json"),
         (String = "image/svg+xml",
@@ -79,11 +82,11 @@ pub(crate) async fn of_definition(
         (String = "text/vnd.graphviz", example = json!("digraph \"order\" {…}")),
         (String = "text/plain", example = json!("✓  check_stock  HTTP_REQUEST  COMPLETED")),
     ))))]
-pub(crate) async fn of_execution(
+pub(crate) async fn execution_graph(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<ExecutionId>,
-    Params(params): Params<OfExecution>,
+    Params(params): Params<ExecutionGraphParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let execution = executions::find(&api, &caller, id).await?;
@@ -91,27 +94,20 @@ pub(crate) async fn of_execution(
     let nodes = executions::all_nodes(&api, &execution, false).await?;
     let standings = nodes.into_iter().filter_map(standing).collect();
     let name = execution.definition_name.unwrap_or_default();
-    draw(execution.workspace, graph, name, Some(standings), chosen(params.format, &headers)).await
+    draw(execution.workspace, graph, name, Some(standings), choose_format(params.format, &headers)).await
 }
 
-fn unknown(error: store::Error) -> Problem {
-    match error {
-        store::Error::NotFound => Problem::not_found("version"),
-        other => other.into(),
-    }
-}
-
-fn standing(node: wire::Node) -> Option<(NodeKey, Standing)> {
+fn standing(node: wire::ExecutionNode) -> Option<(NodeKey, NodeState)> {
     let took = node.label.as_deref().and_then(|label| Label::new(label).ok());
     let attempt = u32::try_from(node.attempt).unwrap_or_default();
-    Some((NodeKey::new(&node.node).ok()?, Standing { status: node.status, attempt, took }))
+    Some((NodeKey::new(&node.node).ok()?, NodeState { status: node.status, attempt, took }))
 }
 
 async fn draw(
     workspace: WorkspaceId,
     graph: Value,
     name: String,
-    standings: Option<Standings>,
+    standings: Option<NodeStates>,
     format: Format,
 ) -> Result<Response, Problem> {
     let work = move || -> Result<String, Problem> {
@@ -119,7 +115,7 @@ async fn draw(
         definition.name = Some(name).filter(|name| !name.is_empty()).or(definition.name);
         Ok(Drawing::new(&definition, &plan, standings.as_ref()).render(format))
     };
-    let drawn = apart::run(Some(workspace), work).await??;
+    let drawn = offload::run(Some(workspace), work).await??;
     Ok(answer(drawn, format))
 }
 
@@ -139,8 +135,8 @@ fn answer(drawn: String, format: Format) -> Response {
     (headers, drawn).into_response()
 }
 
-/// The form that is asked for: the first that `Accept` names and there is, if no parameter says it.
-fn chosen(format: Option<Format>, headers: &HeaderMap) -> Format {
+/// The format of the response: that of the parameter, else the first known format in `Accept`, else JSON.
+fn choose_format(format: Option<Format>, headers: &HeaderMap) -> Format {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut essences =
         accepted.flat_map(|value| value.split(',')).map(|one| one.split(';').next().unwrap_or_default().trim());
@@ -172,8 +168,8 @@ mod tests {
         for (format, accept, expected) in table {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-            assert_eq!(chosen(format, &headers), expected, "{accept}");
+            assert_eq!(choose_format(format, &headers), expected, "{accept}");
         }
-        assert_eq!(chosen(None, &HeaderMap::new()), Format::Json);
+        assert_eq!(choose_format(None, &HeaderMap::new()), Format::Json);
     }
 }

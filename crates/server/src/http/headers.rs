@@ -1,20 +1,20 @@
-//! What every answer says about itself, whatever it is: a success, an error, a stream or a page that is not there.
+//! Headers of every response, including errors, streams, and the 404 of an address that does not exist.
 //!
 //! Invariants
-//! - No answer is stored by a browser or a proxy: it may hold what only its caller may see.
-//! - No answer is taken for another type than the one it names.
+//! - Responses must not be stored by a browser or a proxy, because only the caller may see them.
+//! - Browsers must not guess another type than the content type of the response.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 
-/// Adds these headers, over what a handler or the framework said.
-pub(super) async fn guard(mut response: Response) -> Response {
-    mark(response.headers_mut());
+/// Sets the headers on a response. They replace headers of the same name that a handler or the framework set.
+pub(super) async fn add_security_headers(mut response: Response) -> Response {
+    set_security_headers(response.headers_mut());
     response
 }
 
-/// The same for an answer that no route gives.
-pub(crate) fn mark(headers: &mut HeaderMap) {
+/// Sets the headers in a map, for a response that no route made.
+pub(crate) fn set_security_headers(headers: &mut HeaderMap) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

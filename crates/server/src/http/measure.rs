@@ -1,8 +1,8 @@
-//! What is counted and traced of a request.
+//! The metrics and the trace span of a request.
 //!
 //! Invariants
-//! - Every label has a closed set of values: a route is one of ours, a method is a standard one or `other`, a status is
-//!   one that our handlers answer. Nothing that a client writes becomes a label.
+//! - Every label has a closed set of values: a route of this service, a standard method or `other`, a status that a
+//!   handler returns. No text from a client becomes a label.
 //!
 //! Not here: the table of metrics and spans (`kernel::signals`).
 
@@ -17,7 +17,8 @@ use kernel::signals::{metrics, spans};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
-/// Counts and times requests by route, never by address: an id is no label.
+/// Counts and times requests by route. The route is a pattern such as `/keys/{id}`; the path itself would make a label
+/// for each id.
 pub(super) async fn measure(request: Request, next: Next) -> Response {
     let started = Instant::now();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
@@ -32,7 +33,7 @@ pub(super) async fn measure(request: Request, next: Next) -> Response {
     response
 }
 
-/// The method as a label. HTTP lets a client invent any number of methods; those that no route takes share one name.
+/// The method as a label. A client may invent methods, so all methods that no route has share the label `other`.
 fn method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -46,9 +47,10 @@ fn method(method: &Method) -> &'static str {
     }
 }
 
-/// A span for a request to the API, a hook or an answer, below the caller's. Probes and scrapes have none.
+/// A span for a request to the API, a trigger or an answer link, as a child of the caller's span. Health probes and
+/// scrapes of metrics get no span.
 fn span(request: &Request, route: &str, method: &str) -> tracing::Span {
-    if !["/api/", "/hooks/", "/answers/"].iter().any(|top| route.starts_with(top)) {
+    if !["/api/", "/triggers/", "/answers/"].iter().any(|top| route.starts_with(top)) {
         return tracing::Span::none();
     }
     let span = tracing::info_span!(parent: None, spans::HTTP_REQUEST.name, method, route, status = Empty,
@@ -59,7 +61,7 @@ fn span(request: &Request, route: &str, method: &str) -> tracing::Span {
     span
 }
 
-/// The context that a caller gave.
+/// The trace context that the caller sent.
 pub(super) fn traceparent(headers: &HeaderMap) -> Option<TraceParent> {
     headers.get("traceparent").and_then(|value| TraceParent::parse(value.to_str().ok()?))
 }

@@ -1,13 +1,12 @@
-//! The API's description: OpenAPI 3.1, made from the handlers and the types of the wire.
+//! The OpenAPI 3.1 document of the API, made from the handlers and the types in `wire`.
 //!
 //! Invariants
-//! - A route is registered and described by the same line, so no route is served undescribed.
-//! - Every body has an example, and every route may answer with a problem.
-//! - `docs/openapi.json` is this document; a test compares them. `dev/api-clients` lints it and compiles what
-//!   generators make of it.
+//! - The same macro registers and describes a route, so every served route is described.
+//! - Every body has an example, and every route has an error response.
+//! - `docs/reference/openapi.json` is this document; a test compares them. `dev/api-clients` lints the file, generates
+//!   clients from it and compiles them.
 //!
-//! Not here: what a route does and takes (its handler says so); the two protocols of Supabase, which are described
-//! elsewhere.
+//! Not here: descriptions of routes (at their handlers), the two protocols of Supabase (docs/reference/realtime.md).
 
 mod complete;
 mod examples;
@@ -18,18 +17,16 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::{open, streams, v1};
+use super::{public, streams, v1};
 
-/// What the document says of itself and of all routes.
-const ABOUT: &str = "Forebay runs workflows for workspaces, each within its limit. Lists come in pages: give \
-    `nextCursor` \
-    as `?cursor=` until there is none. Every answer that is no success is an RFC 9457 problem with a stable `code`. \
-    Times are \
-    RFC 3339 in UTC; unknown fields and parameters are refused. What is tagged `streams` answers with events and does \
-    not end. Beside \
-    what is described here, `/realtime/v1/websocket` and `/rest/v1` speak protocols of Supabase: see docs/realtime.md.";
+/// The description of the whole API.
+const ABOUT: &str = "Forebay runs workflows for workspaces, each within its limit. Lists come in pages: send the \
+    `nextCursor` of a page as `?cursor=` to get the next page; the last page has none. Every error is an RFC 9457 \
+    problem with a stable `code`. Times are RFC 3339 in UTC. Unknown fields and parameters are refused. Operations \
+    tagged `streams` send server-sent events and do not end. In addition to this API, `/realtime/v1/websocket` and \
+    `/rest/v1` use protocols of Supabase: see docs/reference/realtime.md.";
 
-/// This description of the API.
+/// Reads this OpenAPI document.
 #[utoipa::path(get, path = "/api/openapi.json", tag = "health", security(()),
     responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
 pub(crate) async fn get() -> Response {
@@ -40,7 +37,7 @@ pub(crate) async fn get() -> Response {
 
 /// The whole document.
 pub(crate) fn document() -> Value {
-    let routes = open().merge(super::health()).nest("/api/v1", v1().merge(streams())).into_openapi();
+    let routes = public().merge(super::health()).nest("/api/v1", v1().merge(streams())).into_openapi();
     let mut document = serde_json::to_value(routes).unwrap_or_default();
     document["info"] = json!({
         "title": "Forebay", "version": env!("CARGO_PKG_VERSION"), "description": ABOUT,
@@ -57,7 +54,7 @@ pub(crate) fn document() -> Value {
     shorten_pages(&mut document["components"]["schemas"]);
     complete::name_variants(&mut document);
     document["components"]["responses"] = json!({ "Problem": {
-        "description": "It was refused, or failed: `code` says why.",
+        "description": "The request was refused or failed. `code` is the stable reason; `detail` explains it.",
         "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/ProblemBody" } } },
     } });
     let schemas = document["components"]["schemas"].clone();
@@ -66,19 +63,19 @@ pub(crate) fn document() -> Value {
             if path.starts_with("/api/v1/") {
                 operation["responses"]["default"] = json!({ "$ref": "#/components/responses/Problem" });
             }
-            // Handlers of different resources share their names.
+            // Handlers of different resources have the same name, such as `list`, so the tag is added to the name.
             let part = |name: &Value| name.as_str().unwrap_or_default().to_owned();
             operation["operationId"] =
                 json!(format!("{}_{}", part(&operation["tags"][0]), part(&operation["operationId"])));
             complete::describe_responses(operation);
-            illustrate(operation, &schemas);
+            add_examples(operation, &schemas);
         }
     }
-    illustrate(&mut document["components"]["responses"]["Problem"], &schemas);
+    add_examples(&mut document["components"]["responses"]["Problem"], &schemas);
     document
 }
 
-/// Problems are in no handler's signature as a body, so they are added by hand.
+/// The schemas of errors. No handler has them in its signature, so they are added here.
 fn problem_schemas() -> Vec<(String, Value)> {
     use utoipa::{PartialSchema as _, ToSchema as _};
     let mut schemas = vec![("ProblemBody".to_owned(), crate::wire::ProblemBody::schema())];
@@ -86,7 +83,7 @@ fn problem_schemas() -> Vec<(String, Value)> {
     schemas.into_iter().map(|(name, schema)| (name, serde_json::to_value(schema).unwrap_or_default())).collect()
 }
 
-/// A page names the type of its items rather than repeating it.
+/// Makes each page refer to the schema of its items instead of repeating the schema.
 fn shorten_pages(schemas: &mut Value) {
     for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
         if let Some(item) = name.strip_prefix("Page_") {
@@ -96,7 +93,7 @@ fn shorten_pages(schemas: &mut Value) {
 }
 
 /// Puts an example beside the schema of every body.
-fn illustrate(value: &mut Value, schemas: &Value) {
+fn add_examples(value: &mut Value, schemas: &Value) {
     if let Some(bodies) = value.get_mut("content").and_then(Value::as_object_mut) {
         for (_, body) in bodies {
             if body.get("example").is_none()
@@ -108,14 +105,14 @@ fn illustrate(value: &mut Value, schemas: &Value) {
     }
     for below in ["requestBody", "responses"] {
         match value.get_mut(below) {
-            Some(below @ Value::Object(_)) if below.get("content").is_some() => illustrate(below, schemas),
-            Some(Value::Object(answers)) => answers.iter_mut().for_each(|(_, answer)| illustrate(answer, schemas)),
+            Some(below @ Value::Object(_)) if below.get("content").is_some() => add_examples(below, schemas),
+            Some(Value::Object(answers)) => answers.iter_mut().for_each(|(_, answer)| add_examples(answer, schemas)),
             _ => {}
         }
     }
 }
 
-/// The example of a type by its name, or of a page by its items'.
+/// The example for a schema: that of its type, or for a page a list with the example of its items.
 fn example_of(schema: &Value, schemas: &Value) -> Option<Value> {
     let Some(name) = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next()) else {
         return match schema["type"].as_str() {
@@ -152,11 +149,11 @@ mod tests {
     #[test]
     fn the_document_that_is_checked_in_is_this_one() {
         let text = serde_json::to_string_pretty(&document()).expect("JSON") + "\n";
-        expect_test::expect_file!["../../../../docs/openapi.json"].assert_eq(&text);
+        expect_test::expect_file!["../../../../docs/reference/openapi.json"].assert_eq(&text);
     }
 
     #[test]
-    fn every_reference_leads_somewhere_and_every_operation_has_a_name_of_its_own() {
+    fn every_reference_resolves_and_every_operation_id_is_unique() {
         let document = document();
         let mut found = Vec::new();
         walk(&document, "", &mut found);
@@ -190,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_union_is_told_apart_by_its_discriminator() {
+    fn every_union_has_a_discriminator() {
         let document = document();
         let schemas = document["components"]["schemas"].as_object().expect("schemas");
         let mut tagged = 0;
@@ -215,12 +212,13 @@ mod tests {
         }
         assert!(tagged > 0, "the reasons to wait are a union");
         let waiting = &schemas["WaitingReasonDelayedUntil"];
-        assert_eq!(waiting["required"], json!(["at", "reason", "message"]));
+        assert_eq!(waiting["required"], json!(["availableAt", "reason", "message"]));
+        assert_eq!(waiting["properties"]["availableAt"]["format"], "date-time");
     }
 
     /// The description does not know every attribute that renames a field on the wire.
     #[test]
-    fn every_field_is_called_as_on_the_wire() {
+    fn every_field_has_its_name_in_json() {
         let document = document();
         for (name, schema) in document["components"]["schemas"].as_object().expect("schemas") {
             for field in schema["properties"].as_object().into_iter().flatten().map(|(field, _)| field) {
@@ -236,7 +234,7 @@ mod tests {
 
     /// Generators call the type of a field that is described in place by its owner's name and its own.
     #[test]
-    fn no_field_makes_a_type_with_the_name_of_another() {
+    fn no_inline_type_gets_the_name_of_another_type() {
         let document = document();
         let schemas = document["components"]["schemas"].as_object().expect("schemas");
         for (owner, schema) in schemas {

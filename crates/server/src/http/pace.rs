@@ -1,14 +1,15 @@
-//! How many bytes a workspace may read per second. Large answers cost processor time in the database and in this
-//! process, which all workspaces share.
+//! Limits how many bytes a workspace may read per second. Large responses cost processor time in the database and in
+//! this process, which all workspaces share.
 //!
 //! Invariants
-//! - A workspace may read `BURST` bytes at once, and `PER_SECOND` from then on, in each process. Answers of up to
-//!   `SMALL` bytes are free, and so are streams, which have bounds of their own.
-//! - Only GET and HEAD are delayed. One is refused with 429 only if it would wait longer than `LONGEST`. The answers of
-//!   other methods are counted: large reads do not slow down the starts and changes of the same workspace.
-//! - A read that is admitted is charged an estimate at once, so that requests that come together do not all pass. The
-//!   difference is settled when its size is known. A request that breaks off in between leaves its estimate charged.
-//! - Whatever was read, a workspace may read again after the time for `BURST` and twice `LONGEST`.
+//! - A workspace may read `BURST` bytes at once, and `PER_SECOND` from then on, in each process. Responses of up to
+//!   `SMALL` bytes are free, and so are streams, which have their own limits.
+//! - Only GET and HEAD requests are delayed. Such a request is refused with 429 if it would wait longer than `LONGEST`.
+//!   Responses to other methods are counted but not delayed: large reads do not slow down starts and changes of the
+//!   same workspace.
+//! - An admitted read is charged an estimate immediately, so that simultaneous requests do not all pass. When the size
+//!   of the response is known, it replaces the estimate. If the request breaks off before that, the estimate stays.
+//! - However much a workspace has read, it may read again after at most twice `LONGEST`.
 //! - Root keys are not limited.
 
 use parking_lot::Mutex;
@@ -28,12 +29,12 @@ const SMALL: u64 = 64 << 10;
 const BURST: u64 = 16 << 20;
 const PER_SECOND: u64 = 8 << 20;
 const LONGEST: Duration = Duration::from_secs(5);
-/// The most that a read is charged before its size is known.
+/// The largest charge for a read before its size is known.
 const LARGEST_ESTIMATE: u64 = 1 << 20;
-/// How long the size of a workspace's last large answer is remembered.
+/// How long the size of the last large response of a workspace is remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// What each workspace has read lately.
+/// How much each workspace has read recently.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     accounts: Mutex<BTreeMap<WorkspaceId, Account>>,
@@ -41,14 +42,14 @@ pub(crate) struct Pace {
 
 #[derive(Debug)]
 struct Account {
-    /// When all that the workspace read would have been read at `PER_SECOND`. A time in the past is as good as none.
+    /// When the workspace would have read all its bytes at the rate `PER_SECOND`. A time in the past means no debt.
     paid_at: Instant,
-    /// How large its last large answer was.
+    /// The size of the last large response, which is the estimate for the next read.
     last_bytes: u64,
 }
 
 impl Pace {
-    /// Answers a request when its workspace may read again, and counts the answer.
+    /// Waits until the workspace may read, runs the request, and counts the response.
     pub(crate) async fn run(
         &self,
         workspace: Option<WorkspaceId>,
@@ -59,13 +60,13 @@ impl Pace {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         let estimate = if reads { self.admitted(workspace).await? } else { 0 };
         let answer = next.run(request).await;
-        // A stream does not know its size.
+        // A stream has no known size and counts as 0.
         let bytes = answer.body().size_hint().exact().unwrap_or(0);
         self.settle(workspace, estimate, bytes, Instant::now());
         Ok(answer)
     }
 
-    /// Waits until a read is admitted. Others may have been admitted during the wait, so it looks again after it.
+    /// Waits until a read is admitted. Another read may be admitted during the wait, so it checks again after the wait.
     async fn admitted(&self, workspace: WorkspaceId) -> Result<u64, Problem> {
         let latest = Instant::now() + LONGEST;
         loop {
@@ -78,7 +79,7 @@ impl Pace {
         }
     }
 
-    /// Admits a read and answers what it was charged, or how long its workspace must wait before it may read again.
+    /// Admits a read and returns its charge. The error is how long the workspace must wait.
     fn admit(&self, workspace: WorkspaceId, now: Instant) -> Result<u64, Duration> {
         let mut accounts = self.accounts.lock();
         let Some(account) = accounts.get_mut(&workspace) else { return Ok(0) };
@@ -91,7 +92,7 @@ impl Pace {
         Ok(estimate)
     }
 
-    /// Counts an answer in place of what its request was charged.
+    /// Replaces the charge of a request by the size of its response.
     fn settle(&self, workspace: WorkspaceId, estimate: u64, bytes: u64, now: Instant) {
         let bytes = if bytes > SMALL { bytes } else { 0 };
         if estimate == 0 && bytes == 0 {
@@ -115,7 +116,7 @@ impl Account {
     }
 }
 
-/// How long reading so many bytes may take.
+/// The time that reading this many bytes takes at `PER_SECOND`.
 fn time_for(bytes: u64) -> Duration {
     Duration::from_micros(bytes.saturating_mul(1_000_000) / PER_SECOND)
 }
@@ -172,14 +173,14 @@ mod tests {
             admitted += 1;
         }
         assert_eq!(admitted, 13, "what was read, and a mebibyte each, until the burst is passed");
-        // After the wait the first takes what there is, and the next waits again.
+        // After the wait the first read is admitted, and the second must wait again.
         let later = now + wait(&pace, 1, now);
         assert!(pace.admit(workspace(1), later).is_ok());
         assert!(pace.admit(workspace(1), later).is_err());
     }
 
     #[test]
-    fn what_an_answer_did_not_need_is_given_back_and_what_it_needed_more_is_charged() {
+    fn the_charge_of_a_read_is_corrected_to_its_size() {
         let (pace, now) = (Pace::default(), Instant::now());
         pace.settle(workspace(1), 0, BURST, now);
         let estimate = pace.admit(workspace(1), now).expect("admitted");
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reads_are_held_back_and_no_other_request_of_their_workspace() {
+    async fn only_reads_of_a_workspace_are_delayed() {
         let pace = Arc::new(Pace::default());
         let of_one = Arc::clone(&pace);
         let paced = move |request: Request, next: Next| {
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_has_an_end_however_much_was_answered() {
+    fn a_workspace_waits_for_a_bounded_time_after_any_read() {
         let (pace, now) = (Pace::default(), Instant::now());
         for _ in 0..1_000 {
             pace.settle(workspace(1), 0, BURST, now);
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn small_answers_are_free_and_workspaces_that_read_nothing_are_forgotten() {
+    fn small_responses_are_free_and_idle_workspaces_are_forgotten() {
         let (pace, now) = (Pace::default(), Instant::now());
         for _ in 0..100_000 {
             pace.settle(workspace(1), 0, SMALL, now);

@@ -1,43 +1,43 @@
-//! Pages: how many items, from where.
+//! Pages of lists: their size and their cursors.
 //!
 //! Invariants
-//! - A cursor is opaque to clients: it names its list and the place of the last item shown, and has a
-//!   check sum, so that one that was cut off or belongs to another list is refused.
-//! - A cursor grants nothing: whose rows are read comes from the credential every time.
+//! - A cursor is opaque to clients. It contains the kind of its list, the position of the last item, and a checksum. So
+//!   a truncated cursor, or a cursor of another list, is refused.
+//! - A cursor grants no access: the key of each request decides which rows are read.
 
 use jiff::Timestamp;
 use kernel::ids::WorkspaceId;
 use sha2::{Digest, Sha256};
-use store::execution::list::Place;
+use store::execution::list::TimeCursor;
 use store::page::Paged;
 use uuid::Uuid;
 
 use super::{Code, Problem};
 use crate::wire::Page;
 
-/// How many items a page has unless asked otherwise.
+/// The default number of items of a page.
 const DEFAULT: i64 = 50;
-/// The most it may have.
+/// The largest page.
 const MOST: i64 = 200;
 const SUM: usize = 4;
 
-/// The lists there are, by the first byte of their cursors. A number is never used for another.
+/// All lists, by the first byte of their cursors. A number is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum List {
+pub(crate) enum ListKind {
     Executions = 1,
     Definitions = 2,
     Versions = 3,
     Workspaces = 4,
     Keys = 5,
     Activity = 6,
-    Letters = 7,
+    DeadLetters = 7,
     Secrets = 8,
     Events = 20,
     Bindings = 21,
     Jobs = 22,
     Webhooks = 40,
     Deliveries = 41,
-    Hooks = 42,
+    Triggers = 42,
     Schedules = 30,
     Ticks = 31,
     Children = 50,
@@ -48,8 +48,8 @@ pub(crate) enum List {
     Logs = 55,
 }
 
-/// Declares the query parameters of a list: what narrows it, and which page of it is asked for. Not a type that others
-/// flatten into theirs: a parameter that nobody knows would go unnoticed.
+/// Declares the query parameters of a list: its filters, the cursor and the limit. It is a macro because serde does not
+/// refuse unknown parameters in a type with flattened fields.
 macro_rules! list_params {
     ($(#[$of_list:meta])* pub(crate) struct $name:ident { $($own:tt)* }) => {
         $(#[$of_list])*
@@ -58,22 +58,22 @@ macro_rules! list_params {
         #[serde(rename_all = "camelCase", deny_unknown_fields)]
         pub(crate) struct $name {
             $($own)*
-            /// The `nextCursor` of the page before.
+            /// The `nextCursor` of the previous page.
             cursor: Option<String>,
-            /// How many; 50 if not said.
+            /// The largest number of items. Default: 50.
             #[param(minimum = 1, maximum = 200)]
             limit: Option<i64>,
         }
 
         impl $name {
-            /// How many items are asked for, and behind which place of the list.
+            /// The limit, and the position after which the page begins.
             pub(crate) fn page<T>(
                 &self,
-                list: $crate::http::page::List,
-                place: impl FnOnce(&[u8]) -> Option<T>,
+                list: $crate::http::page::ListKind,
+                position: impl FnOnce(&[u8]) -> Option<T>,
             ) -> Result<(i64, Option<T>), $crate::http::Problem> {
                 let limit = $crate::http::page::limit(self.limit)?;
-                Ok((limit, $crate::http::page::read(list, self.cursor.as_deref(), place)?))
+                Ok((limit, $crate::http::page::read(list, self.cursor.as_deref(), position)?))
             }
         }
     };
@@ -81,32 +81,32 @@ macro_rules! list_params {
 pub(crate) use list_params;
 
 list_params! {
-    /// Of a list that nothing narrows.
-    pub(crate) struct Paging {}
+    /// The parameters of a list without filters.
+    pub(crate) struct PageParams {}
 }
 
 list_params! {
-    /// Of a list that a root key sees for all workspaces.
-    pub(crate) struct OfWorkspace {
-        /// With a root key, only those of this workspace.
+    /// The parameters of a list that a root key sees for all workspaces.
+    pub(crate) struct WorkspaceListParams {
+        /// With a root key: list only this workspace. Default: all workspaces.
         pub(crate) workspace_id: Option<WorkspaceId>,
     }
 }
 
-/// How many items are asked for.
+/// Checks the limit of a request.
 pub(crate) fn limit(asked: Option<i64>) -> Result<i64, Problem> {
     match asked.unwrap_or(DEFAULT) {
         limit if (1..=MOST).contains(&limit) => Ok(limit),
-        _ => Err(Problem::new(Code::ValidationFailed, format!("limit: 1 to {MOST}"))),
+        _ => Err(Problem::new(Code::ValidationFailed, format!("limit: must be between 1 and {MOST}"))),
     }
 }
 
-/// A page of `limit` items from rows of which one more was asked for.
+/// A page of at most `limit` items. `rows` was read with a limit of `limit + 1`, so one more row means another page.
 pub(crate) fn page<R, T>(rows: Vec<R>, limit: i64, cursor: impl Fn(&R) -> String, wire: impl Fn(R) -> T) -> Page<T> {
     cut(Paged { rows, cut: false }, limit, cursor, wire)
 }
 
-/// The same from rows of which fewer may have come because they are large.
+/// Like `page`, for a query that may return fewer rows than `limit` because the rows are large.
 pub(crate) fn cut<R, T>(found: Paged<R>, limit: i64, cursor: impl Fn(&R) -> String, wire: impl Fn(R) -> T) -> Page<T> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let Paged { mut rows, cut } = found;
@@ -116,29 +116,32 @@ pub(crate) fn cut<R, T>(found: Paged<R>, limit: i64, cursor: impl Fn(&R) -> Stri
     Page { items: rows.into_iter().map(wire).collect(), next_cursor }
 }
 
-/// A place in a list as clients see it.
-pub(crate) fn write(list: List, place: &[u8]) -> String {
+/// Encodes a position in a list as a cursor.
+pub(crate) fn write(list: ListKind, position: &[u8]) -> String {
     let mut bytes = vec![list as u8];
-    bytes.extend_from_slice(place);
+    bytes.extend_from_slice(position);
     let sum = Sha256::digest(&bytes);
     bytes.extend_from_slice(&sum[..SUM]);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The place that a cursor of this list names.
+/// Decodes the position from a cursor of this list.
 pub(crate) fn read<T>(
-    list: List,
+    list: ListKind,
     cursor: Option<&str>,
-    place: impl FnOnce(&[u8]) -> Option<T>,
+    position: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<Option<T>, Problem> {
     let Some(cursor) = cursor else { return Ok(None) };
     let found = unhex(cursor).and_then(|bytes| {
         let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(SUM)?)?;
         let fits = Sha256::digest(body)[..SUM] == *sum && *body.first()? == list as u8;
-        fits.then(|| place(&body[1..]))?
+        fits.then(|| position(&body[1..]))?
     });
     let bad = || {
-        Problem::new(Code::ValidationFailed, "cursor: give the nextCursor of this list as it came, or none to begin")
+        Problem::new(
+            Code::ValidationFailed,
+            "cursor: invalid; send the nextCursor of this list unchanged, or omit it for the first page",
+        )
     };
     found.map(Some).ok_or_else(bad)
 }
@@ -151,31 +154,31 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)).collect()
 }
 
-/// A time and an id, as bytes.
+/// Encodes a position that is a time and an id.
 pub(crate) fn timed<const N: usize>(at: Timestamp, id: [u8; N]) -> Vec<u8> {
     let mut bytes = at.as_microsecond().to_be_bytes().to_vec();
     bytes.extend_from_slice(&id);
     bytes
 }
 
-/// The same, read back.
-pub(crate) fn place_of<T, const N: usize>(bytes: &[u8], id: impl Fn([u8; N]) -> T) -> Option<Place<T>> {
+/// Decodes a position that is a time and an id.
+pub(crate) fn time_cursor_of<T, const N: usize>(bytes: &[u8], id: impl Fn([u8; N]) -> T) -> Option<TimeCursor<T>> {
     let (at, rest) = bytes.split_first_chunk::<8>()?;
     let at = Timestamp::from_microsecond(i64::from_be_bytes(*at)).ok()?;
-    Some(Place { at, id: id(rest.try_into().ok()?) })
+    Some(TimeCursor { at, id: id(rest.try_into().ok()?) })
 }
 
-/// How many rows lie before a page, read back.
+/// Decodes a position that is the number of rows before the page.
 pub(crate) fn skip_of(bytes: &[u8]) -> Option<i64> {
     bytes.try_into().ok().map(i64::from_be_bytes).filter(|skip| *skip >= 0)
 }
 
-/// An id, read back.
+/// Decodes a position that is an id.
 pub(crate) fn uuid_of(bytes: &[u8]) -> Option<Uuid> {
     Uuid::from_slice(bytes).ok()
 }
 
-/// A text, read back.
+/// Decodes a position that is a text.
 pub(crate) fn text_of(bytes: &[u8]) -> Option<String> {
     String::from_utf8(bytes.to_vec()).ok()
 }
@@ -188,17 +191,17 @@ mod tests {
     fn a_cursor_is_read_back_by_its_own_list_and_by_no_other() {
         let id = Uuid::from_u128(7);
         let at = Timestamp::from_microsecond(1_767_605_400_123_456).expect("a time");
-        let cursor = write(List::Executions, &timed(at, *id.as_bytes()));
-        let back = |list, cursor: &str| read(list, Some(cursor), |bytes| place_of(bytes, Uuid::from_bytes));
-        assert_eq!(back(List::Executions, &cursor).ok().flatten(), Some(Place { at, id }));
-        assert!(back(List::Activity, &cursor).is_err());
-        assert!(read(List::Executions, None, uuid_of).is_ok_and(|place| place.is_none()));
+        let cursor = write(ListKind::Executions, &timed(at, *id.as_bytes()));
+        let back = |list, cursor: &str| read(list, Some(cursor), |bytes| time_cursor_of(bytes, Uuid::from_bytes));
+        assert_eq!(back(ListKind::Executions, &cursor).ok().flatten(), Some(TimeCursor { at, id }));
+        assert!(back(ListKind::Activity, &cursor).is_err());
+        assert!(read(ListKind::Executions, None, uuid_of).is_ok_and(|position| position.is_none()));
     }
 
     #[test]
     fn a_cursor_that_was_changed_or_made_up_is_refused() {
-        let cursor = write(List::Keys, Uuid::from_u128(7).as_bytes());
-        assert!(read(List::Keys, Some(&cursor), uuid_of).is_ok());
+        let cursor = write(ListKind::Keys, Uuid::from_u128(7).as_bytes());
+        assert!(read(ListKind::Keys, Some(&cursor), uuid_of).is_ok());
         let mut table: Vec<String> = (0..cursor.len()).map(|end| cursor[..end].to_owned()).collect();
         table.extend((0..cursor.len()).map(|at| {
             let mut changed = cursor.clone();
@@ -208,11 +211,11 @@ mod tests {
         table.extend(["0é", "zz", "null", &"00".repeat(5_000)].map(str::to_owned));
         table.push(format!("{cursor}00"));
         for text in table {
-            let problem = read(List::Keys, Some(&text), uuid_of).expect_err(&text);
+            let problem = read(ListKind::Keys, Some(&text), uuid_of).expect_err(&text);
             assert_eq!(problem.code, Code::ValidationFailed, "{text}");
         }
-        // Well formed and of this list, but no place of it.
-        assert!(read(List::Keys, Some(&write(List::Keys, &[1, 2, 3])), uuid_of).is_err());
+        // The cursor is valid and of this list, but its content is not a position.
+        assert!(read(ListKind::Keys, Some(&write(ListKind::Keys, &[1, 2, 3])), uuid_of).is_err());
     }
 
     #[test]

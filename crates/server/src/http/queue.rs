@@ -1,29 +1,30 @@
-//! One queue item: where it stands, and why it waits.
+//! One queue item: its status, its position, and why it waits.
 //!
 //! Invariants
-//! - Whether an engine elsewhere goes on with a run is asked of that engine itself, so that every process tells the
-//!   same; not before its time, of a bounded number at once, and an answer that does not come is not waited for.
+//! - The engine itself is asked whether a run makes progress on an external engine, so every process gives the same
+//!   response. The engine is asked only some time after the dispatch, for a bounded number of runs at once, with a
+//!   timeout.
 
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::{Extension, Json as Reply};
-use engine::Described;
+use engine::RunDescription;
 use jiff::Timestamp;
 use kernel::ids::QueueItemId;
 use kernel::queue::Status;
-use kernel::queue::explain::{self, EngineState, Stuck};
-
-use store::queue::Ticket;
+use kernel::queue::explain::{self, EngineState, RunProblem};
 
 use super::auth::Caller;
 use super::body::Id;
+use super::problem::no_such;
 use super::{Api, ApiParts, Problem};
 use crate::config::ms;
 use crate::process::lease;
 use crate::wire::{QueueItem, WaitingReason};
 
-/// The ticket if there still is one; after its end the execution answers.
+/// Reads a queue item. After the item is deleted, its status is GONE, and `executionStatus` says how its execution
+/// ended.
 #[utoipa::path(get, path = "/workflow/queue/{id}", tag = "queue", params(("id" = QueueItemId, Path)),
     responses((status = 200, body = QueueItem)))]
 pub(crate) async fn get(
@@ -31,10 +32,7 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     Id(id): Id<QueueItemId>,
 ) -> Result<Reply<QueueItem>, Problem> {
-    let execution = api.store.execution(id.execution(), caller.workspace).await.map_err(|error| match error {
-        store::Error::NotFound => Problem::not_found("queue item"),
-        other => other.into(),
-    })?;
+    let execution = api.store.execution(id.execution(), caller.workspace).await.map_err(no_such("queue item"))?;
     let mut item = QueueItem {
         queue_id: id,
         execution_id: execution.id,
@@ -51,36 +49,36 @@ pub(crate) async fn get(
         claimed_at: None,
         dispatched_at: None,
     };
-    if let Some(ticket) = api.store.ticket(id).await? {
-        let mut facts = ticket.facts.clone();
+    if let Some(row) = api.store.queue_item(id).await? {
+        let mut facts = row.facts.clone();
         facts.begun = execution.started_at.is_some();
         facts.engine = api.dispatch_state().await;
-        facts.stuck = match api.engine.foreign.trouble_of(execution.engine.as_deref()) {
-            Some(trouble) => Some(Stuck::Idle(trouble)),
-            None => stuck(&api, &ticket).await,
+        facts.stuck = match api.engine.other_engine_runs.problem_of(execution.engine.as_deref()) {
+            Some(trouble) => Some(RunProblem::NoWorker(trouble)),
+            None => stuck(&api, &row).await,
         };
         item.status = facts.status;
         item.position = explain::position(&facts);
         item.waiting = explain::explain(&facts).map(|reason| WaitingReason { message: reason.message(), reason });
         item.attempts = facts.attempts;
         item.last_error = facts.last_error;
-        item.claimed_at = ticket.claimed_at;
-        item.dispatched_at = ticket.dispatched_at;
+        item.claimed_at = row.claimed_at;
+        item.dispatched_at = row.dispatched_at;
     }
     Ok(Reply(item))
 }
 
 impl ApiParts {
-    /// What the engine can do; and, with one dispatcher at a time, whether there is one.
+    /// The state of the engine. If only one process dispatches at a time: also whether there is such a process.
     pub(crate) async fn dispatch_state(&self) -> EngineState {
         let state = self.engine_state();
         let dispatch = &self.settings.dispatch;
         if !dispatch.exclusive || matches!(state, EngineState::Off | EngineState::Unavailable { .. }) {
             return state;
         }
-        let dead_after = ms(self.settings.process.claims_after_ms);
+        let dead_after = ms(self.settings.process.claim_lease_ms);
         match self.store.lease_holder(lease::DISPATCH, dead_after).await {
-            Ok(held_by) => match lease::trouble(held_by.as_ref()) {
+            Ok(held_by) => match lease::dispatch_problem(held_by.as_ref()) {
                 Some(error) => EngineState::NoDispatcher { error },
                 None => state,
             },
@@ -89,24 +87,24 @@ impl ApiParts {
     }
 }
 
-/// How long an engine may take to say how a run is doing.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// How long an engine may take to describe a run.
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why an engine elsewhere does not go on with a run that it was handed a while ago, if it does not.
-async fn stuck(api: &Api, ticket: &Ticket) -> Option<Stuck> {
-    let engine = api.engine.told.as_ref().filter(|engine| engine.place().is_some())?;
+/// Why an external engine makes no progress with a run that was dispatched a while ago. None: it makes progress.
+async fn stuck(api: &Api, row: &store::queue::QueueItem) -> Option<RunProblem> {
+    let engine = api.engine.control.as_ref().filter(|engine| engine.location().is_some())?;
     let after = ms(api.settings.engine.reconcile_after_ms);
-    let handed_over = ticket.dispatched_at.filter(|_| ticket.facts.status == Status::Dispatched)?;
+    let handed_over = row.dispatched_at.filter(|_| row.facts.status == Status::Dispatched)?;
     let since = Duration::try_from(Timestamp::now().duration_since(handed_over)).unwrap_or_default();
     if since < after {
         return None;
     }
-    let asked = async {
-        let _turn = api.engine.asked.acquire().await.ok()?;
-        engine.describe(ticket.item.execution()).await.ok()
+    let description = async {
+        let _permit = api.engine.describe_permits.acquire().await.ok()?;
+        engine.describe(row.item.execution()).await.ok()
     };
-    match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
-        Ok(Some(Described::Running { stuck })) => stuck,
+    match tokio::time::timeout(DESCRIBE_TIMEOUT, description).await {
+        Ok(Some(RunDescription::Running { stuck })) => stuck,
         _ => None,
     }
 }

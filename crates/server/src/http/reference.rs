@@ -1,4 +1,4 @@
-//! What a definition may be: the kinds of nodes, and the schema of documents.
+//! The reference for writing definitions: the kinds of nodes, and the JSON Schema of workflow documents.
 
 use axum::Json as Reply;
 use kernel::definition::Kind;
@@ -6,16 +6,16 @@ use kernel::definition::parse;
 use kernel::kind;
 use serde_json::Value;
 
-use crate::wire::Kinds;
+use crate::wire::NodeKinds;
 
-/// Every kind of node, with a JSON Schema of what it takes.
+/// Lists the kinds of nodes, each with the JSON Schema of its configuration.
 #[utoipa::path(get, path = "/workflow/nodes", tag = "definitions", operation_id = "kinds",
-    responses((status = 200, body = Kinds)))]
-pub(crate) async fn kinds() -> Reply<Kinds> {
-    Reply(Kinds { items: Kind::ALL.into_iter().map(kind::describe).collect() })
+    responses((status = 200, body = NodeKinds)))]
+pub(crate) async fn kinds() -> Reply<NodeKinds> {
+    Reply(NodeKinds { items: Kind::ALL.into_iter().map(kind::describe).collect() })
 }
 
-/// The JSON Schema of a document, for editors.
+/// The JSON Schema of workflow documents, for editors.
 #[utoipa::path(get, path = "/workflow/schema", tag = "definitions", operation_id = "schema",
     responses((status = 200, description = "JSON Schema, draft 2020-12", body = serde_json::Value)))]
 pub(crate) async fn schema() -> Reply<Value> {

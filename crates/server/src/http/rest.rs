@@ -1,17 +1,17 @@
-//! The published table over HTTP, in the dialect of PostgREST that the Supabase client speaks.
+//! The published table over HTTP, in the protocol of PostgREST that the Supabase client uses.
 //!
 //! Invariants
-//! - Nothing goes past `require` without a key; a key sees and changes the rows of its own workspace, a root key all.
-//! - Every answer that is no success has PostgREST's shape, and is an object: the client takes a list for a success.
-//! - A claim made here is like one in plain SQL: it has no number. Who ends a job says whose it must be by a filter
-//!   (`worker_id`, or `claimed_at` as the claim answered it).
+//! - Every request passes `authenticate`, which checks its key. A key of a workspace reads and changes rows of its
+//!   workspace only, a root key those of all workspaces.
+//! - Every error is an object in the form of PostgREST, never a list: the client treats a list as a success.
+//! - A job that is claimed here has no claim id, as in plain SQL. So a worker that completes or fails a job must filter
+//!   by its `worker_id`, or by the `claimed_at` of its claim.
 //!
-//! What if the process dies before a change is committed: it never was, and the client, which does not repeat a PATCH,
-//! looks. After it, and before the answer: the claim stands, and its worker finds the row under its own name; unheard
-//! of, it comes back when its lease is over. A change that arrives twice finds nothing the second time, if it names the
-//! status it leaves.
+//! If the process dies before a change is committed, nothing changed. If it dies after the commit and before the
+//! response, the claim is valid: the worker finds the row by its `worker_id`, or the lease expires. A change that
+//! arrives twice changes nothing the second time if its filter names the old status.
 //!
-//! Not here: what may be asked (`supabase::rest`), the statements (`store::job::table`), pages in browsers (`cors`).
+//! Not here: parsing queries (`supabase::rest`), the statements (`store::job::table`), CORS (`cors`).
 
 mod fault;
 mod identity;
@@ -22,21 +22,21 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
-use store::job::table::{Change, Rows};
-use supabase::rest::header::{ONE, Wanted};
-use supabase::rest::query::Asked;
-use supabase::rest::{Refused, change, check_table, decode};
+use store::job::table::{RowChange, Rows};
+use supabase::rest::header::{Preferences, SINGLE_OBJECT};
+use supabase::rest::query::ParsedQuery;
+use supabase::rest::{RestError, change, check_table, decode};
 
 use super::auth::Caller;
 use super::body::Json;
 use super::{Api, Problem};
 use fault::Fault;
-pub(crate) use identity::require;
+pub(crate) use identity::authenticate;
 
-/// The rows that are asked for.
+/// Selects rows.
 #[utoipa::path(get, path = "/{table}", tag = "table",
     responses((status = 200, description = "A JSON array, or one row.")))]
-pub(crate) async fn ask(
+pub(crate) async fn select(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     table: Result<Path<String>, PathRejection>,
@@ -44,16 +44,16 @@ pub(crate) async fn ask(
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
     check_name(table, headers.get("accept-profile"))?;
-    let Asked { query, .. } = read(query)?;
+    let ParsedQuery { query, .. } = read(query)?;
     let wanted = wanted(&headers)?;
-    let rows = api.store.ask_rows(&query, wanted.count, caller.workspace).await?;
+    let rows = api.store.select_rows(&query, wanted.count, caller.workspace).await?;
     wanted.check_rows(rows.count)?;
-    Ok(told(StatusCode::OK, wanted, u64::from(query.offset), &rows))
+    Ok(rows_response(StatusCode::OK, wanted, u64::from(query.offset), &rows))
 }
 
-/// Changes the rows that the filters name.
+/// Changes the rows that match the filters.
 #[utoipa::path(patch, path = "/{table}", tag = "table",
-    responses((status = 204, description = "Done, if there was anything to do.")))]
+    responses((status = 204, description = "The matching rows were changed, if there were any.")))]
 pub(crate) async fn change(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -67,48 +67,48 @@ pub(crate) async fn change(
     asked.check_update()?;
     let wanted = wanted(&headers)?;
     let Json(body) = body.map_err(Fault::of_body)?;
-    let set = change::columns(&body)?;
+    let set = change::read_columns(&body)?;
     if set.is_empty() {
         let none = Rows { body: "[]".to_owned(), count: 0, total: None };
         wanted.check_rows(0)?;
-        return Ok(changed(wanted, &none));
+        return Ok(change_response(wanted, &none));
     }
-    let change = Change { query: &asked.query, set: &set, body: &body, returning: wanted.rows };
-    let rows = api.store.change_rows(&change, caller.workspace, |rows| wanted.judge(rows)).await??;
+    let change = RowChange { query: &asked.query, set: &set, body: &body, returning: wanted.rows };
+    let rows = api.store.update_rows(&change, caller.workspace, |rows| wanted.decide(rows)).await??;
     if rows.count > 0 && body["status"] == "pending" {
-        api.wakes.jobs.notify_one();
+        api.wakeups.jobs.notify_one();
     }
-    Ok(changed(wanted, &rows))
+    Ok(change_response(wanted, &rows))
 }
 
-/// What there is not.
+/// The error for an unknown path.
 pub(crate) async fn unknown() -> Fault {
     Fault::new(StatusCode::NOT_FOUND, "PGRST125", "Invalid path specified in request URL")
 }
 
-/// What the table does not take.
+/// The error for another method.
 pub(crate) async fn other_method() -> Fault {
-    Fault::new(StatusCode::METHOD_NOT_ALLOWED, "PGRST117", "Unsupported HTTP method: there are GET, HEAD and PATCH")
+    Fault::new(StatusCode::METHOD_NOT_ALLOWED, "PGRST117", "Unsupported HTTP method: use GET, HEAD or PATCH")
 }
 
-fn check_name(table: Result<Path<String>, PathRejection>, profile: Option<&HeaderValue>) -> Result<(), Refused> {
-    let Ok(Path(table)) = table else { return Err(Refused::Query("the table's name is not UTF-8")) };
+fn check_name(table: Result<Path<String>, PathRejection>, profile: Option<&HeaderValue>) -> Result<(), RestError> {
+    let Ok(Path(table)) = table else { return Err(RestError::Query("the table's name is not UTF-8")) };
     let profile = profile.map(|profile| String::from_utf8_lossy(profile.as_bytes()).into_owned());
     check_table(&table, profile.as_deref())
 }
 
-fn read(query: Option<String>) -> Result<Asked, Refused> {
-    Asked::read(&decode::pairs(query.as_deref().unwrap_or_default())?)
+fn read(query: Option<String>) -> Result<ParsedQuery, RestError> {
+    ParsedQuery::read(&decode::read_pairs(query.as_deref().unwrap_or_default())?)
 }
 
-fn wanted(headers: &HeaderMap) -> Result<Wanted, Refused> {
+fn wanted(headers: &HeaderMap) -> Result<Preferences, RestError> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    Wanted::read(accept, headers.get_all("prefer").iter().filter_map(|prefer| prefer.to_str().ok()))
+    Preferences::read(accept, headers.get_all("prefer").iter().filter_map(|prefer| prefer.to_str().ok()))
 }
 
-fn changed(wanted: Wanted, rows: &Rows) -> Response {
+fn change_response(wanted: Preferences, rows: &Rows) -> Response {
     let mut response = match wanted.rows {
-        true => told(StatusCode::OK, wanted, 0, rows),
+        true => rows_response(StatusCode::OK, wanted, 0, rows),
         false => StatusCode::NO_CONTENT.into_response(),
     };
     let applied = if wanted.rows { "return=representation" } else { "return=minimal" };
@@ -116,10 +116,10 @@ fn changed(wanted: Wanted, rows: &Rows) -> Response {
     response
 }
 
-/// Rows as the client takes them: a list, or the only one of it.
-fn told(status: StatusCode, wanted: Wanted, from: u64, rows: &Rows) -> Response {
+/// A response with rows in the form that the client requested: a list, or a single object.
+fn rows_response(status: StatusCode, wanted: Preferences, from: u64, rows: &Rows) -> Response {
     let (kind, body) = match wanted.one {
-        true => (ONE, rows.body.trim().trim_start_matches('[').trim_end_matches(']').to_owned()),
+        true => (SINGLE_OBJECT, rows.body.trim().trim_start_matches('[').trim_end_matches(']').to_owned()),
         false => ("application/json; charset=utf-8", rows.body.clone()),
     };
     let total = rows.total.map_or_else(|| "*".to_owned(), |total| total.to_string());

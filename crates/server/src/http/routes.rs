@@ -1,30 +1,30 @@
-//! Routes below `/api/v1` that belong together, a function for each group.
+//! Groups of routes below `/api/v1`. Each function returns one group.
 //!
-//! Not here: the whole of them (`http::v1`), who may ask (`http::access`).
+//! Not here: the whole router (`http::v1`), the required scopes (`http::access`).
 
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, answers, hooks, projection, schedules, tasks, webhooks};
+use super::{Api, jobs, schedules, tasks, triggers, waits, webhooks};
 
-/// The jobs of events.
+/// Jobs.
 pub(super) fn jobs() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
-        .routes(routes!(projection::list))
-        .routes(routes!(projection::claim))
-        .routes(routes!(projection::get))
-        .routes(routes!(projection::heartbeat))
-        .routes(routes!(projection::complete))
-        .routes(routes!(projection::fail))
-        .routes(routes!(projection::retry))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::claim))
+        .routes(routes!(jobs::get))
+        .routes(routes!(jobs::heartbeat))
+        .routes(routes!(jobs::complete))
+        .routes(routes!(jobs::fail))
+        .routes(routes!(jobs::retry))
 }
 
-/// What nodes ask of the world outside.
-pub(super) fn asks() -> OpenApiRouter<Api> {
+/// Waits and tasks.
+pub(super) fn waits() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
-        .routes(routes!(answers::list))
-        .routes(routes!(answers::answer))
-        .routes(routes!(answers::mint))
+        .routes(routes!(waits::list))
+        .routes(routes!(waits::answer))
+        .routes(routes!(waits::create_token))
         .routes(routes!(tasks::list))
         .routes(routes!(tasks::claim))
         .routes(routes!(tasks::get))
@@ -33,19 +33,19 @@ pub(super) fn asks() -> OpenApiRouter<Api> {
         .routes(routes!(tasks::fail))
 }
 
-/// What starts by the clock.
-pub(super) fn times() -> OpenApiRouter<Api> {
+/// Schedules.
+pub(super) fn schedules() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(schedules::create, schedules::list))
         .routes(routes!(schedules::next))
         .routes(routes!(schedules::get, schedules::change, schedules::delete))
         .routes(routes!(schedules::pause))
         .routes(routes!(schedules::resume))
-        .routes(routes!(schedules::trigger))
+        .routes(routes!(schedules::run))
         .routes(routes!(schedules::ticks))
 }
 
-/// Webhooks, out and in.
+/// Webhooks and triggers.
 pub(super) fn webhooks() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(webhooks::create, webhooks::list))
@@ -53,7 +53,8 @@ pub(super) fn webhooks() -> OpenApiRouter<Api> {
         .routes(routes!(webhooks::rotate))
         .routes(routes!(webhooks::deliveries))
         .routes(routes!(webhooks::retry))
-        .routes(routes!(hooks::create, hooks::list))
-        .routes(routes!(hooks::get, hooks::revoke))
-        .routes(routes!(hooks::rotate))
+        .routes(routes!(triggers::create, triggers::list))
+        .routes(routes!(triggers::get))
+        .routes(routes!(triggers::rotate))
+        .routes(routes!(triggers::revoke))
 }

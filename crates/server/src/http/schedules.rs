@@ -1,11 +1,10 @@
-//! Schedules: when workflows start by themselves.
+//! Schedules: workflows that start at set times.
 //!
 //! Invariants
-//! - A schedule starts a definition of its own workspace, with an input that its published version takes when the
-//!   schedule is made.
-//! - A trigger is a start: judged alike, answered alike, repeatable by its key.
+//! - A schedule starts a definition of its own workspace. Each change of a schedule checks the input again.
+//! - A manual run is handled like any start request: same checks, same response, same use of the idempotency key.
 //!
-//! Not here: what a definition asks for by itself (`on: schedule`, at publishing), taking ticks (`crate::schedule`).
+//! Not here: schedules that a definition declares (`on: schedule`), running ticks (`crate::schedule`).
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -16,32 +15,32 @@ use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::schedule::{self, Calendar, Overlap, Rule, Timing};
 use serde::Deserialize;
 use serde_json::json;
-use store::queue::enqueue::{Accepted, Start};
-use store::schedule::fire::{Due, Triggered};
+use store::queue::enqueue::{EnqueueOutcome, Start};
+use store::schedule::fire::{DueSchedule, ManualRunOutcome};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::page::list_params;
-use super::{Api, Code, Problem, absent, apart, page, starts};
-use crate::definition::inputs::{Verdict, rounds};
-use crate::schedule::start;
-use crate::wire::{ChangeSchedule, CreateSchedule, NextTicks, Page, Schedule, Started, Tick};
+use super::problem::{no_such, renamed};
+use super::{Api, Code, Problem, definition_lookup, offload, page, starts};
+use crate::definition::inputs::{InputVerdict, check_attempts};
+use crate::schedule::start_of_tick;
+use crate::wire::{ChangeSchedule, CreateSchedule, NextTicks, Page, Schedule, ScheduleFields, StartedExecution, Tick};
 
-/// How many ticks are told ahead.
-const MOST_AHEAD: usize = 100;
+const MAX_NEXT_TICKS: usize = 100;
 
 list_params! {
-    pub(crate) struct List {
-        /// With a root key, only those of this workspace.
+    pub(crate) struct ListSchedulesParams {
+        /// With a root key: list only this workspace. Default: all workspaces.
         workspace_id: Option<WorkspaceId>,
-        /// Only those of this definition.
+        /// List only schedules of this definition.
         workflow_definition_id: Option<DefinitionId>,
     }
 }
 
-/// Starts a workflow at times, or at one.
+/// Creates a schedule: starts a workflow repeatedly (`cron`), or once (`runAt`).
 #[utoipa::path(post, path = "/schedules", tag = "schedules", request_body = CreateSchedule,
     responses((status = 201, body = Schedule)))]
 pub(crate) async fn create(
@@ -53,66 +52,66 @@ pub(crate) async fn create(
     let definition = body.workflow_definition_id;
     let (rule, next_at) = read(&api, &caller, workspace, definition, body.into()).await?;
     let id = api.store.create_schedule(workspace, definition, &rule, next_at, &caller.actor).await?;
-    api.wakes.schedules.notify_one();
+    api.wakeups.schedules.notify_one();
     Ok((StatusCode::CREATED, Reply(wire(api.store.schedule(id, caller.workspace).await?))))
 }
 
-/// Schedules; with a root key of all workspaces.
-#[utoipa::path(get, path = "/schedules", tag = "schedules", params(List),
+/// Lists schedules. A root key sees those of all workspaces.
+#[utoipa::path(get, path = "/schedules", tag = "schedules", params(ListSchedulesParams),
     responses((status = 200, body = Page<Schedule>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<List>,
+    Params(params): Params<ListSchedulesParams>,
 ) -> Result<Reply<Page<Schedule>>, Problem> {
-    let (limit, after) = params.page(page::List::Schedules, page::uuid_of)?;
-    let (workspace, definition) = (caller.sees(params.workspace_id)?, params.workflow_definition_id);
+    let (limit, after) = params.page(page::ListKind::Schedules, page::uuid_of)?;
+    let (workspace, definition) = (caller.listed_workspace(params.workspace_id)?, params.workflow_definition_id);
     let found = api.store.schedules(workspace, definition, after, limit + 1).await?;
-    let cursor = |row: &store::schedule::Schedule| page::write(page::List::Schedules, row.id.as_bytes());
+    let cursor = |row: &store::schedule::Schedule| page::write(page::ListKind::Schedules, row.id.as_bytes());
     Ok(Reply(page::cut(found, limit, cursor, wire)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Ahead {
-    /// minute hour day month weekday, with seconds before them if there are six.
+pub(crate) struct NextTicksParams {
+    /// Five fields: minute hour day month weekday. With six fields, the first is seconds.
     #[param(example = "0 6 * * MON-FRI")]
     cron: String,
-    /// Of the IANA database; UTC if not said.
+    /// A timezone of the IANA database. Default: UTC.
     #[param(example = "Europe/Berlin")]
     timezone: Option<String>,
-    /// From when on; now if not said.
+    /// List ticks after this time. Default: now.
     after: Option<Timestamp>,
-    /// How many; 10 if not said.
+    /// The number of ticks. Default: 10.
     #[param(minimum = 1, maximum = 100)]
     count: Option<usize>,
 }
 
-/// When an expression comes next, before anything is made of it.
-#[utoipa::path(get, path = "/schedules/next", tag = "schedules", params(Ahead),
+/// Lists the next ticks of a cron expression, without creating a schedule.
+#[utoipa::path(get, path = "/schedules/next", tag = "schedules", params(NextTicksParams),
     responses((status = 200, body = NextTicks)))]
 pub(crate) async fn next(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<Ahead>,
+    Params(params): Params<NextTicksParams>,
 ) -> Result<Reply<NextTicks>, Problem> {
     let count = params.count.unwrap_or(10);
-    if !(1..=MOST_AHEAD).contains(&count) {
-        return Err(Problem::new(Code::ValidationFailed, format!("count: 1 to {MOST_AHEAD}")));
+    if !(1..=MAX_NEXT_TICKS).contains(&count) {
+        return Err(Problem::new(Code::ValidationFailed, format!("count: must be between 1 and {MAX_NEXT_TICKS}")));
     }
-    let change = ChangeSchedule { cron: Some(params.cron), timezone: params.timezone, ..ChangeSchedule::default() };
-    let rule = rule(change)?;
+    let fields = ScheduleFields { cron: Some(params.cron), timezone: params.timezone, ..ScheduleFields::default() };
+    let rule = rule(fields)?;
     let after = match params.after {
         Some(after) => after,
         None => api.store.now().await?,
     };
     let work = move || Calendar::read(&rule.timing, after).map(|calendar| calendar.next(after, count));
-    let items = apart::run(caller.workspace, work).await?.map_err(|bad| refused(bad.to_string()))?;
+    let items = offload::run(caller.workspace, work).await?.map_err(|bad| refused(bad.to_string()))?;
     Ok(Reply(NextTicks { items }))
 }
 
-/// One schedule.
+/// Reads a schedule.
 #[utoipa::path(get, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)),
     responses((status = 200, body = Schedule)))]
 pub(crate) async fn get(
@@ -120,11 +119,11 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<Reply<Schedule>, Problem> {
-    Ok(Reply(wire(api.store.schedule(id, caller.workspace).await.map_err(unknown)?)))
+    Ok(Reply(wire(api.store.schedule(id, caller.workspace).await.map_err(no_such("schedule"))?)))
 }
 
-/// Changes a schedule, from now on. One that has ended begins anew.
-#[utoipa::path(put, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)),
+/// Changes the given fields of a schedule: omitted fields keep their values; null resets one.
+#[utoipa::path(patch, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)),
     request_body = ChangeSchedule,
     responses((status = 200, body = Schedule)))]
 pub(crate) async fn change(
@@ -133,14 +132,17 @@ pub(crate) async fn change(
     Id(id): Id<Uuid>,
     Json(body): Json<ChangeSchedule>,
 ) -> Result<Reply<Schedule>, Problem> {
-    let known = api.store.schedule(id, caller.workspace).await.map_err(unknown)?;
-    let (rule, next_at) = read(&api, &caller, known.workspace, known.definition, body).await?;
-    api.store.change_schedule(id, caller.workspace, &rule, next_at, &caller.actor).await.map_err(unknown)?;
-    api.wakes.schedules.notify_one();
-    Ok(Reply(wire(api.store.schedule(id, caller.workspace).await.map_err(unknown)?)))
+    let known = api.store.schedule(id, caller.workspace).await.map_err(no_such("schedule"))?;
+    let (workspace, definition, revision) = (known.workspace, known.definition, known.revision);
+    let fields = body.clone().apply(fields(known.rule, &body));
+    let (rule, next_at) = read(&api, &caller, workspace, definition, fields).await?;
+    let changed = api.store.change_schedule((id, revision), caller.workspace, &rule, next_at, &caller.actor).await;
+    changed.map_err(no_such("schedule"))?;
+    api.wakeups.schedules.notify_one();
+    Ok(Reply(wire(api.store.schedule(id, caller.workspace).await.map_err(no_such("schedule"))?)))
 }
 
-/// Takes a schedule away with its ticks. What it started goes on.
+/// Deletes a schedule and its ticks. Executions that it started continue.
 #[utoipa::path(delete, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 pub(crate) async fn delete(
@@ -148,11 +150,11 @@ pub(crate) async fn delete(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<StatusCode, Problem> {
-    api.store.delete_schedule(id, caller.workspace, &caller.actor).await.map_err(unknown)?;
+    api.store.delete_schedule(id, caller.workspace, &caller.actor).await.map_err(no_such("schedule"))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Takes no tick of a schedule any more, until it is resumed.
+/// Pauses a schedule: its ticks start nothing until it is resumed.
 #[utoipa::path(post, path = "/schedules/{id}/pause", tag = "schedules", params(("id" = Uuid, Path)),
     responses((status = 200, body = Schedule)))]
 pub(crate) async fn pause(
@@ -160,10 +162,10 @@ pub(crate) async fn pause(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<Reply<Schedule>, Problem> {
-    set(&api, &caller, id, true).await
+    set_paused(&api, &caller, id, true).await
 }
 
-/// Goes on. Which of the ticks that were missed are run is for `catchUp` to say.
+/// Resumes a schedule. `catchUp` decides which of the missed ticks run.
 #[utoipa::path(post, path = "/schedules/{id}/resume", tag = "schedules", params(("id" = Uuid, Path)),
     responses((status = 200, body = Schedule)))]
 pub(crate) async fn resume(
@@ -171,133 +173,159 @@ pub(crate) async fn resume(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<Reply<Schedule>, Problem> {
-    set(&api, &caller, id, false).await
+    set_paused(&api, &caller, id, false).await
 }
 
-async fn set(api: &Api, caller: &Caller, id: Uuid, paused: bool) -> Result<Reply<Schedule>, Problem> {
-    api.store.pause_schedule(id, caller.workspace, paused, &caller.actor).await.map_err(unknown)?;
-    api.wakes.schedules.notify_one();
-    Ok(Reply(wire(api.store.schedule(id, caller.workspace).await.map_err(unknown)?)))
+async fn set_paused(api: &Api, caller: &Caller, id: Uuid, paused: bool) -> Result<Reply<Schedule>, Problem> {
+    api.store.pause_schedule(id, caller.workspace, paused, &caller.actor).await.map_err(no_such("schedule"))?;
+    api.wakeups.schedules.notify_one();
+    Ok(Reply(wire(api.store.schedule(id, caller.workspace).await.map_err(no_such("schedule"))?)))
 }
 
-/// Starts what a schedule starts, now, whatever it started before. Its ticks stay as they are.
-#[utoipa::path(post, path = "/schedules/{id}/trigger", tag = "schedules",
+/// Starts the workflow of a schedule now. The ticks of the schedule do not change.
+#[utoipa::path(post, path = "/schedules/{id}/run", tag = "schedules",
     params(("id" = Uuid, Path),
-    ("Idempotency-Key" = Option<String>, Header, description = "The same key starts once.", min_length = 1,
+    ("Idempotency-Key" = Option<String>, Header, description = "Requests with the same key start one execution.",
+         min_length = 1,
     max_length = 200)),
-    responses((status = 202, body = Started,
-    headers(("Location" = String, description = "The execution's address.")))))]
-pub(crate) async fn trigger(
+    responses((status = 202, body = StartedExecution,
+    headers(("Location" = String, description = "The path of the execution.")))))]
+pub(crate) async fn run(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     Id(id): Id<Uuid>,
 ) -> Result<impl IntoResponse, Problem> {
-    let key = starts::key(&headers)?.map(str::to_owned);
-    let idempotency = starts::idempotency(key, &json!({ "trigger": id }))?;
-    for _ in rounds() {
-        let Some(started) = attempt(&api, &caller, id, &idempotency, &headers).await? else { continue };
+    let key = starts::read_idempotency_key(&headers)?.map(str::to_owned);
+    let idempotency = starts::idempotency(key, &json!({ "schedule": id }))?;
+    for _ in check_attempts() {
+        let Some(started) = try_run(&api, &caller, id, &idempotency, &headers).await? else { continue };
         let location = format!("/api/v1/workflow/executions/{}", started.execution_id);
         let headers: [(HeaderName, String); 1] = [(header::LOCATION, location)];
         return Ok((StatusCode::ACCEPTED, headers, Reply(started)));
     }
-    let problem = Problem::new(Code::Conflict, "the schedule or its definition is being changed again and again");
+    let problem = Problem::new(
+        Code::Conflict,
+        "the schedule or its definition was changed several times during this request: try again",
+    );
     Err(Problem { retry_after_s: Some(1), ..problem })
 }
 
-/// One try at a trigger; none if it must be judged anew.
-async fn attempt(
+/// Tries once to start a manual run. None: the schedule or its definition changed meanwhile, so check again.
+async fn try_run(
     api: &Api,
     caller: &Caller,
     id: Uuid,
     idempotency: &starts::Idempotency,
     headers: &HeaderMap,
-) -> Result<Option<Started>, Problem> {
-    let known = api.store.schedule(id, caller.workspace).await.map_err(unknown)?;
-    let due = Due {
+) -> Result<Option<StartedExecution>, Problem> {
+    let known = api.store.schedule(id, caller.workspace).await.map_err(no_such("schedule"))?;
+    let due = DueSchedule {
         id: known.id,
         workspace: known.workspace,
         definition: known.definition,
         input: known.rule.input,
         revision: known.revision,
     };
-    let asked = Start {
+    let unchecked = Start {
         priority: known.rule.priority,
         concurrency_key: known.rule.concurrency_key,
-        trace: starts::trace(headers),
-        ..start(&due, idempotency.clone())
+        trace: starts::trace_parent(headers),
+        ..start_of_tick(&due, idempotency.clone())
     };
-    let judged = [(0, asked)];
-    let verdict = api.input_rules.judge(&api.store, &judged, true).await?.pop();
-    let ([(_, asked)], Some(verdict)) = (judged, verdict) else { return Err(Problem::of(Code::Internal)) };
+    let unchecked = [(0, unchecked)];
+    let verdict = api.input_rules.check(&api.store, &unchecked, true).await?.pop();
+    let ([(_, start)], Some(verdict)) = (unchecked, verdict) else { return Err(Problem::of(Code::Internal)) };
     let (input, published) = match verdict {
-        Verdict::Good { input, published } => (input, published),
-        Verdict::Refused(problems) => {
-            let answer = starts::refuse(api, vec![(asked, problems)]).await?.pop();
+        InputVerdict::Valid { input, published } => (input, published),
+        InputVerdict::Invalid(problems) => {
+            let answer = starts::refuse(api, vec![(start, problems)]).await?.pop();
             return answer.ok_or_else(|| Problem::of(Code::Internal))?.map(Some);
         }
     };
     let (limit, keyed) = (api.settings.queue.max_backlog, idempotency.is_some());
-    let told = api.store.trigger(&due, Start { input, ..asked }, published, limit, &caller.actor).await;
-    let accepted = match told.map_err(|error| starts::busy(error, keyed))? {
-        Triggered::Accepted(Accepted::Moved) | Triggered::Changed => return Ok(None),
-        Triggered::Accepted(accepted) => accepted,
+    let outcome = api.store.run_schedule(&due, Start { input, ..start }, published, limit, &caller.actor).await;
+    let accepted = match outcome.map_err(|error| starts::store_problem(error, keyed))? {
+        ManualRunOutcome::Enqueued(EnqueueOutcome::VersionChanged) | ManualRunOutcome::Changed => return Ok(None),
+        ManualRunOutcome::Enqueued(accepted) => accepted,
     };
-    if matches!(accepted, Accepted::New { .. }) {
+    if matches!(accepted, EnqueueOutcome::New { .. }) {
         ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);
-        api.hints.enqueued(due.workspace);
+        api.notifier.notify_enqueued(due.workspace);
     }
-    starts::told(api, accepted).await?.map(Some)
+    starts::started(api, accepted).await?.map(Some)
 }
 
-/// What became of a schedule's ticks, the newest first; the last 1,000 are kept.
-#[utoipa::path(get, path = "/schedules/{id}/ticks", tag = "schedules", params(("id" = Uuid, Path), page::Paging),
+/// Lists the ticks of a schedule and their results, the newest first. The last 1,000 are kept.
+#[utoipa::path(get, path = "/schedules/{id}/ticks", tag = "schedules", params(("id" = Uuid, Path), page::PageParams),
     responses((status = 200, body = Page<Tick>)))]
 pub(crate) async fn ticks(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
-    Params(params): Params<page::Paging>,
+    Params(params): Params<page::PageParams>,
 ) -> Result<Reply<Page<Tick>>, Problem> {
-    let place = |bytes: &[u8]| page::place_of(bytes, |[by_hand]: [u8; 1]| by_hand != 0);
-    let (limit, before) = params.page(page::List::Ticks, place)?;
-    api.store.schedule(id, caller.workspace).await.map_err(unknown)?;
-    let rows = api.store.ticks(id, before.map(|place| (place.at, place.id)), limit + 1).await?;
+    let position = |bytes: &[u8]| page::time_cursor_of(bytes, |[by_hand]: [u8; 1]| by_hand != 0);
+    let (limit, before) = params.page(page::ListKind::Ticks, position)?;
+    api.store.schedule(id, caller.workspace).await.map_err(no_such("schedule"))?;
+    let rows = api.store.ticks(id, before.map(|cursor| (cursor.at, cursor.id)), limit + 1).await?;
     let cursor =
-        |row: &store::schedule::Tick| page::write(page::List::Ticks, &page::timed(row.at, [u8::from(row.by_hand)]));
+        |row: &store::schedule::Tick| page::write(page::ListKind::Ticks, &page::timed(row.at, [u8::from(row.by_hand)]));
     Ok(Reply(page::page(rows, limit, cursor, tick)))
 }
 
-/// A rule as a body asks for it, and its first tick. Its input must do for what is published.
+/// Reads a rule from a body, checks its input against the published version, and finds its first tick.
 async fn read(
     api: &Api,
     caller: &Caller,
     workspace: WorkspaceId,
     definition: DefinitionId,
-    body: ChangeSchedule,
+    body: ScheduleFields,
 ) -> Result<(Rule, Timestamp), Problem> {
     let rule = rule(body)?;
-    absent::definition(api, caller, Some(workspace), definition).await?;
-    let due = Due { id: Uuid::nil(), workspace, definition, input: rule.input.clone(), revision: 0 };
-    let verdicts = api.input_rules.judge(&api.store, &[(0, start(&due, None))], true).await?;
+    definition_lookup::find(api, caller, Some(workspace), definition).await?;
+    let due = DueSchedule { id: Uuid::nil(), workspace, definition, input: rule.input.clone(), revision: 0 };
+    let verdicts = api.input_rules.check(&api.store, &[(0, start_of_tick(&due, None))], true).await?;
     for verdict in verdicts {
-        if let Verdict::Refused(problems) = verdict {
+        if let InputVerdict::Invalid(problems) = verdict {
             return Err(starts::refusal(problems));
         }
     }
     let now = api.store.now().await?;
     let calendar = Calendar::read(&rule.timing, now).map_err(|bad| refused(bad.to_string()))?;
-    let next_at = calendar.after(now).ok_or_else(|| refused("runAt: lies behind us"))?;
+    let next_at = calendar.after(now).ok_or_else(|| refused("runAt: must be in the future"))?;
     Ok((rule, next_at))
 }
 
-fn rule(body: ChangeSchedule) -> Result<Rule, Problem> {
+/// The fields of a stored schedule to which a change is applied. A change from `cron` to `runAt`, or back, drops the
+/// fields that only the old kind of schedule has.
+fn fields(rule: Rule, change: &ChangeSchedule) -> ScheduleFields {
+    let becomes_single = matches!(change.run_at, Some(Some(_)));
+    let becomes_repeated = matches!(change.cron, Some(Some(_)));
+    let (cron, timezone, overlap, run_at) = match rule.timing {
+        Timing::Cron { cron, timezone } if !becomes_single => (Some(cron), Some(timezone), Some(rule.overlap), None),
+        Timing::At { at } if !becomes_repeated => (None, None, None, Some(at)),
+        Timing::Cron { .. } | Timing::At { .. } => (None, None, None, None),
+    };
+    ScheduleFields {
+        cron,
+        timezone,
+        run_at,
+        input: rule.input,
+        priority: Some(rule.priority),
+        concurrency_key: rule.concurrency_key,
+        overlap,
+        catch_up: Some(rule.catch_up),
+    }
+}
+
+fn rule(body: ScheduleFields) -> Result<Rule, Problem> {
     let once = body.run_at.is_some();
     let timing = match (body.cron, body.run_at) {
         (Some(cron), None) => Timing::Cron { cron, timezone: body.timezone.unwrap_or_else(|| "UTC".to_owned()) },
         (None, Some(at)) if body.timezone.is_none() && body.overlap.is_none() => Timing::At { at },
-        (None, Some(_)) => return Err(refused("timezone and overlap: only beside cron; runAt is one moment")),
-        _ => return Err(refused("give either cron or runAt")),
+        (None, Some(_)) => return Err(refused("timezone and overlap need cron: a schedule with runAt starts once")),
+        _ => return Err(refused("exactly one of cron and runAt is required")),
     };
     let rule = Rule {
         timing,
@@ -307,32 +335,18 @@ fn rule(body: ChangeSchedule) -> Result<Rule, Problem> {
         overlap: if once { Overlap::Allow } else { body.overlap.unwrap_or_default() },
         catch_up: body.catch_up.unwrap_or_default(),
     };
-    let problems: Vec<_> = schedule::check(&rule).into_iter().map(named).collect();
+    let problems: Vec<_> = schedule::check(&rule).into_iter().map(|problem| renamed(problem, &NAMES)).collect();
     match problems.first() {
         Some(first) => Err(Problem { problems: problems.clone(), ..refused(first.to_string()) }),
         None => Ok(rule),
     }
 }
 
-/// A problem of a rule, at the name that its field has on the wire.
-fn named(problem: kernel::definition::parse::Problem) -> kernel::definition::parse::Problem {
-    let pointer = match problem.pointer.as_str() {
-        "/at" => "/runAt".to_owned(),
-        "/concurrency_key" => "/concurrencyKey".to_owned(),
-        other => other.to_owned(),
-    };
-    kernel::definition::parse::Problem::new(problem.code, pointer, problem.message)
-}
+/// The fields whose name in the API is not the name in a definition.
+const NAMES: [(&str, &str); 2] = [("/at", "/runAt"), ("/concurrency_key", "/concurrencyKey")];
 
 fn refused(detail: impl Into<String>) -> Problem {
     Problem::new(Code::ValidationFailed, detail)
-}
-
-fn unknown(error: store::Error) -> Problem {
-    match error {
-        store::Error::NotFound => Problem::not_found("schedule"),
-        other => other.into(),
-    }
 }
 
 fn wire(schedule: store::schedule::Schedule) -> Schedule {
@@ -366,7 +380,7 @@ fn wire(schedule: store::schedule::Schedule) -> Schedule {
 fn tick(tick: store::schedule::Tick) -> Tick {
     Tick {
         at: tick.at,
-        by_hand: tick.by_hand,
+        manual: tick.by_hand,
         status: tick.status,
         reason: tick.reason,
         execution_id: tick.execution,

@@ -1,27 +1,29 @@
-//! Secrets of a workspace: set, listed by name, deleted. Nobody can read one.
+//! Secrets of a workspace: sets, lists and deletes secrets. No request can read the value of a secret.
 //!
 //! Invariants
-//! - No answer holds a value, not even one that says what is wrong with it.
-//! - Without a key in the settings nothing is stored, and the answer says what to set.
+//! - No response contains the value of a secret, not even an error about an invalid value.
+//! - If the settings have no encryption key, a request to set a secret is refused, and the error names the setting.
 //!
-//! Not here: sealing (`engine::vault`), using them (`engine::nodes`).
+//! Not here: encryption (`engine::vault`), the use of secrets in nodes (`engine::nodes`).
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json as Reply};
 use engine::vault;
 use kernel::ids::WorkspaceId;
-use store::access::secret::Listed;
+use store::access::secret::SecretSummary;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
-use super::workspaces::{not_found, visible};
+use super::problem::no_such;
+use super::workspaces::visible;
 use super::{Api, Code, Problem, page};
 use crate::wire::{Page, Secret, SetSecret};
 
-/// Sets a secret of a workspace: its first version, or the next. Calls that begin afterwards send it.
+/// Sets a secret of a workspace: creates it, or adds a version. Later calls of nodes use the new value.
 #[utoipa::path(put, path = "/workspaces/{id}/secrets/{name}", tag = "secrets",
-    params(("id" = WorkspaceId, Path), ("name" = String, Path, description = "Letters, digits and _, no digit first.")),
+    params(("id" = WorkspaceId, Path), ("name" = String, Path, description = "Letters, digits and _, not beginning \
+         with a digit.")),
     request_body = SetSecret, responses((status = 200, body = Secret)))]
 pub(crate) async fn set(
     State(api): State<Api>,
@@ -34,25 +36,25 @@ pub(crate) async fn set(
     set.map(|listed| Reply(wire(listed))).map_err(refused)
 }
 
-/// The secrets of a workspace by name: versions, times and who set them, never what they hold.
+/// Lists the secrets of a workspace by name, without their values.
 #[utoipa::path(get, path = "/workspaces/{id}/secrets", tag = "secrets",
-    params(("id" = WorkspaceId, Path), page::Paging),
+    params(("id" = WorkspaceId, Path), page::PageParams),
     responses((status = 200, body = Page<Secret>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<WorkspaceId>,
-    Params(params): Params<page::Paging>,
+    Params(params): Params<page::PageParams>,
 ) -> Result<Reply<Page<Secret>>, Problem> {
     visible(&caller, id)?;
-    let (limit, after) = params.page(page::List::Secrets, page::text_of)?;
-    api.store.workspace(id).await.map_err(not_found)?;
+    let (limit, after) = params.page(page::ListKind::Secrets, page::text_of)?;
+    api.store.workspace(id).await.map_err(no_such("workspace"))?;
     let rows = api.store.secrets(id, after.as_deref().unwrap_or_default(), limit + 1).await?;
-    let cursor = |row: &Listed| page::write(page::List::Secrets, row.name.as_bytes());
+    let cursor = |row: &SecretSummary| page::write(page::ListKind::Secrets, row.name.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
-/// Deletes a secret: nodes that use it fail from now on.
+/// Deletes a secret. Nodes that use it fail from then on.
 #[utoipa::path(delete, path = "/workspaces/{id}/secrets/{name}", tag = "secrets",
     params(("id" = WorkspaceId, Path), ("name" = String, Path)), responses((status = 204)))]
 pub(crate) async fn delete(
@@ -74,22 +76,22 @@ pub(crate) async fn delete(
 
 fn refused(error: vault::Error) -> Problem {
     match error {
-        vault::Error::Name => Problem::new(Code::ValidationFailed, format!("name: {error}")),
-        vault::Error::Value => Problem::new(Code::ValidationFailed, format!("value: {error}")),
-        vault::Error::Hosts => Problem::new(Code::ValidationFailed, error.to_string()),
-        vault::Error::NoKey | vault::Error::Busy(_) => Problem::new(Code::Conflict, error.to_string()),
-        vault::Error::Store(error) => not_found(error),
-        vault::Error::Unknown(_)
-        | vault::Error::OtherKey { .. }
-        | vault::Error::Broken(_)
-        | vault::Error::NoAddress => {
-            tracing::error!(error = &error as &dyn std::error::Error, "A secret could not be set");
+        vault::Error::InvalidName => Problem::new(Code::ValidationFailed, format!("name: {error}")),
+        vault::Error::InvalidValue => Problem::new(Code::ValidationFailed, format!("value: {error}")),
+        vault::Error::InvalidHosts => Problem::new(Code::ValidationFailed, error.to_string()),
+        vault::Error::NoKey | vault::Error::SetConcurrently(_) => Problem::new(Code::Conflict, error.to_string()),
+        vault::Error::Store(error) => no_such("workspace")(error),
+        vault::Error::UnknownSecret(_)
+        | vault::Error::UnknownKey { .. }
+        | vault::Error::CannotDecrypt(_)
+        | vault::Error::NoPublicUrl => {
+            tracing::error!(error = &error as &dyn std::error::Error, "Secret could not be stored");
             Problem::of(Code::Internal)
         }
     }
 }
 
-fn wire(row: Listed) -> Secret {
+fn wire(row: SecretSummary) -> Secret {
     Secret {
         name: row.name,
         version: row.version,

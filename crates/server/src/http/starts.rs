@@ -1,55 +1,60 @@
-//! Starts, one or many: read from a body, stored, answered each on its own.
+//! Start requests, one or many: parses each request, checks its input, and stores it. Each request gets its own result.
 //!
 //! Invariants
-//! - A start that is refused left nothing behind; one that is answered 202 is durable.
-//! - What is stored runs the version by which its input was judged. One that is judged while another version is
-//!   published is judged anew: dying in between leaves nothing, and coming twice is what the key is for.
+//! - A refused request stores nothing. A request that got 202 is durable.
+//! - An execution runs the version that its input was checked against. If another version is published between the
+//!   check and the write, the input is checked again. If the process dies before the write, nothing is stored.
 //!
-//! Not here: which address they came by (`executions`, `bulk`, `rerun`).
+//! Not here: the routes (`executions`, `bulk`, `rerun`, `schedules`, `triggers`).
+
+mod gather;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::HeaderMap;
 use kernel::definition::parse;
 use kernel::execution::Status;
-use kernel::execution::rerun::Kept;
+use kernel::execution::rerun::KeptNodes;
 use kernel::ids::{DefinitionId, ExecutionId, VersionId, WorkspaceId};
+use kernel::schedule::calendar::check_at;
 use kernel::signals::trace::TraceParent;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::batch::{Fate, by_halves};
-use store::queue::enqueue::{Accepted, Judged, Start};
+use store::batch::{BatchResult, by_halves};
+use store::queue::enqueue::{CheckedStart, EnqueueOutcome, Start};
 
 use super::auth::Caller;
-use super::{Api, Code, Problem, absent};
-use crate::definition::inputs::{Verdict, rounds};
+use super::problem::check_field;
+use super::{Api, Code, Problem, definition_lookup};
+use crate::definition::inputs::{InputVerdict, check_attempts};
+use crate::process::notifications::Notifier;
 use crate::wire;
 
-/// The longest key. That of a bulk is shorter by the place of an item behind it.
-pub(crate) const LONGEST_KEY: usize = 200;
-/// The year 9999 in seconds: a deadline is later than its start, and later times cannot be written.
-const LATEST_START: i64 = 253_370_764_800;
+pub(crate) use gather::StartGather;
 
-/// An idempotency key, and what the request under it hashes to.
+/// The longest idempotency key. The key of a bulk request must be shorter, because the index of each item is appended.
+pub(crate) const LONGEST_KEY: usize = 200;
+
+/// An idempotency key, and the hash of the request that used it. None: the request has no key.
 pub(crate) type Idempotency = Option<(String, Vec<u8>)>;
 
-/// The request's idempotency key, if it has one.
-pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let Some(key) = only(headers, "Idempotency-Key")?.map(str::trim) else { return Ok(None) };
+/// The idempotency key of the request, if it has one.
+pub(crate) fn read_idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let Some(key) = single_header(headers, "Idempotency-Key")?.map(str::trim) else { return Ok(None) };
     if key.is_empty() || key.len() > LONGEST_KEY {
-        return Err(Problem::new(Code::ValidationFailed, "Idempotency-Key: 1 to 200 printable characters"));
+        return Err(Problem::new(Code::ValidationFailed, "Idempotency-Key: must have 1 to 200 printable characters"));
     }
     if kernel::queue::idempotency::is_reserved(key) {
-        let detail = "Idempotency-Key: this service derives keys of that form itself; choose another";
+        let detail = "Idempotency-Key: this form is reserved for keys that the service derives; choose another";
         return Err(Problem::new(Code::ValidationFailed, detail));
     }
     Ok(Some(key))
 }
 
-/// The header's only value. A header that came twice or cannot be read is an error: ignoring it would change what the
-/// sender asked for.
-pub(crate) fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Problem> {
+/// The value of a header that may occur once. A repeated or unreadable header is an error: if it were ignored, the
+/// request would mean something else.
+pub(crate) fn single_header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Problem> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let wrong = |why: &str| Problem::new(Code::ValidationFailed, format!("{name}: {why}"));
@@ -59,7 +64,7 @@ pub(crate) fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h 
     value.to_str().map(Some).map_err(|_| wrong("the header must be printable ASCII"))
 }
 
-/// A key with the content it stands for; the same content in any order of fields is the same.
+/// Adds the hash of the request to its key. The order of fields does not change the hash.
 pub(crate) fn idempotency(key: Option<String>, content: &impl Serialize) -> Result<Idempotency, Problem> {
     let Some(key) = key else { return Ok(None) };
     let content = serde_json::to_value(content).and_then(|value| serde_json::to_vec(&sorted(&value)));
@@ -77,12 +82,12 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// The trace a request belongs to.
-pub(crate) fn trace(headers: &HeaderMap) -> Option<TraceParent> {
+/// The trace context of the request.
+pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     engine::trace::of(&tracing::Span::current()).or_else(|| super::measure::traceparent(headers))
 }
 
-/// A start as its body asks for it.
+/// Reads a start request from its body.
 pub(crate) fn read(
     caller: &Caller,
     body: wire::StartExecution,
@@ -92,11 +97,9 @@ pub(crate) fn read(
     let workspace = caller.workspace(body.workspace_id)?;
     let idempotency = idempotency(key, &body)?;
     if body.concurrency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > 200) {
-        return Err(Problem::new(Code::ValidationFailed, "concurrencyKey: 1 to 200 characters"));
+        return Err(Problem::new(Code::ValidationFailed, "concurrencyKey: must have 1 to 200 characters"));
     }
-    if body.run_at.is_some_and(|at| at.as_second() >= LATEST_START) {
-        return Err(Problem::new(Code::ValidationFailed, "runAt: before the year 9999"));
-    }
+    check_field("runAt", body.run_at, check_at)?;
     Ok(Start {
         execution: ExecutionId(store::new_id()),
         workspace,
@@ -113,24 +116,24 @@ pub(crate) fn read(
     })
 }
 
-/// Judges the inputs of starts and stores those that are good; answers each on its own, in order. A problem of
-/// them all is an outage.
+/// Checks the inputs of start requests and stores the valid requests. Returns a result for each request, in order. The
+/// outer error means that none could be handled, for example because the database is unavailable.
 pub(crate) async fn accept(
     api: &Api,
     caller: &Caller,
     starts: Vec<Start>,
-) -> Result<Vec<Result<wire::Started, Problem>>, Problem> {
-    let mut answers: Vec<Option<Result<wire::Started, Problem>>> = starts.iter().map(|_| None).collect();
+) -> Result<Vec<Result<wire::StartedExecution, Problem>>, Problem> {
+    let mut answers: Vec<Option<Result<wire::StartedExecution, Problem>>> = starts.iter().map(|_| None).collect();
     let mut open: Vec<(usize, Start)> = starts.into_iter().enumerate().collect();
-    for anew in rounds() {
-        let verdicts = api.input_rules.judge(&api.store, &open, anew).await?;
+    for refresh in check_attempts() {
+        let verdicts = api.input_rules.check(&api.store, &open, refresh).await?;
         let (mut good, mut refused) = (Vec::new(), Vec::new());
         for ((at, start), verdict) in std::mem::take(&mut open).into_iter().zip(verdicts) {
             match verdict {
-                Verdict::Good { input, published } => good.push((at, start, input, published)),
-                // By a version that may be published no more: nobody is refused for that.
-                Verdict::Refused(_) if !anew && start.version.is_none() => open.push((at, start)),
-                Verdict::Refused(problems) => refused.push((at, start, problems)),
+                InputVerdict::Valid { input, published } => good.push((at, start, input, published)),
+                // The cached version may no longer be the published version: check again before refusing.
+                InputVerdict::Invalid(_) if !refresh && start.version.is_none() => open.push((at, start)),
+                InputVerdict::Invalid(problems) => refused.push((at, start, problems)),
             }
         }
         for ((at, start, ..), answer) in good.iter().zip(store(api, caller, &good).await?) {
@@ -139,38 +142,40 @@ pub(crate) async fn accept(
                 None => open.push((*at, start.clone())),
             }
         }
-        let places: Vec<usize> = refused.iter().map(|(at, ..)| *at).collect();
+        let indexes: Vec<usize> = refused.iter().map(|(at, ..)| *at).collect();
         let refused = refused.into_iter().map(|(_, start, problems)| (start, problems)).collect();
-        for (at, answer) in places.into_iter().zip(refuse(api, refused).await?) {
+        for (at, answer) in indexes.into_iter().zip(refuse(api, refused).await?) {
             answers[at] = Some(answer);
         }
         if open.is_empty() {
             break;
         }
     }
-    let moving = || {
-        let problem = Problem::new(Code::Conflict, "the definition is being published again and again");
+    let still_changing = || {
+        let problem =
+            Problem::new(Code::Conflict, "the definition was published several times during this request: try again");
         Err(Problem { retry_after_s: Some(1), ..problem })
     };
-    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(moving)).collect())
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(still_changing)).collect())
 }
 
-/// Answers starts whose input does not fit. One whose key was accepted before is told what became of that.
+/// The results of start requests with an invalid input. If a request with the same idempotency key was accepted before,
+/// the result is that of the earlier request.
 pub(crate) async fn refuse(
     api: &Api,
     refused: Vec<(Start, Vec<parse::Problem>)>,
-) -> Result<Vec<Result<wire::Started, Problem>>, Problem> {
+) -> Result<Vec<Result<wire::StartedExecution, Problem>>, Problem> {
     let starts: Vec<&Start> = refused.iter().map(|(start, _)| start).collect();
     let before = api.store.accepted_before(&starts).await?;
     let statuses = statuses(api, before.iter().flatten().copied()).await?;
-    let told = |((_, problems), before): ((Start, Vec<parse::Problem>), Option<Accepted>)| match before {
+    let result = |((_, problems), before): ((Start, Vec<parse::Problem>), Option<EnqueueOutcome>)| match before {
         Some(accepted) => answer(accepted, &statuses),
         None => Err(refusal(problems)),
     };
-    Ok(refused.into_iter().zip(before).map(told).collect())
+    Ok(refused.into_iter().zip(before).map(result).collect())
 }
 
-/// The problem that a client gets when its input does not fit the version.
+/// The error for an input that the version does not accept.
 pub(crate) fn refusal(problems: Vec<parse::Problem>) -> Problem {
     let detail = match problems.as_slice() {
         [only] => only.to_string(),
@@ -179,95 +184,129 @@ pub(crate) fn refusal(problems: Vec<parse::Problem>) -> Problem {
     Problem { problems, ..Problem::new(Code::ValidationFailed, detail) }
 }
 
-/// Stores starts whose input fits; no answer for one that must be judged anew.
+/// Stores start requests with a valid input. None: the version changed, so the input must be checked again.
 async fn store(
     api: &Api,
     caller: &Caller,
     good: &[(usize, Start, Option<Value>, Option<VersionId>)],
-) -> Result<Vec<Option<Result<wire::Started, Problem>>>, Problem> {
+) -> Result<Vec<Option<Result<wire::StartedExecution, Problem>>>, Problem> {
     let filled = |(_, start, input, _): &(_, Start, Option<Value>, _)| Start { input: input.clone(), ..start.clone() };
     let filled: Vec<Start> = good.iter().map(filled).collect();
-    let judged: Vec<Judged<'_>> =
-        filled.iter().zip(good).map(|(start, (.., published))| Judged { start, published: *published }).collect();
+    let check = |(start, (.., published)): (_, &(_, _, _, _))| CheckedStart {
+        start,
+        published: *published,
+        actor: &caller.actor,
+    };
+    let checked: Vec<CheckedStart<'_>> = filled.iter().zip(good).map(check).collect();
     let keyed = filled.iter().any(|start| start.idempotency.is_some());
-    let limit = api.settings.queue.max_backlog;
-    let fates = by_halves(&judged, |some| api.store.enqueue_judged(some, limit, &caller.actor)).await;
-    let fates = fates.map_err(|error| busy(error, keyed))?;
-    let new = |(start, fate): (&Start, &Fate<Accepted>)| {
-        matches!(fate, Fate::Done(Accepted::New { .. })).then_some(start.workspace)
+    let outcomes = enqueue(api, &checked).await.map_err(|error| store_problem(error, keyed))?;
+    let done = |outcome: &BatchResult<EnqueueOutcome>| {
+        if let BatchResult::Done(accepted) = outcome { Some(*accepted) } else { None }
     };
-    let accepted: Vec<_> = filled.iter().zip(&fates).filter_map(new).collect();
-    ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(accepted.len() as u64);
-    for workspace in accepted.into_iter().collect::<BTreeSet<_>>() {
-        api.hints.enqueued(workspace);
-    }
-    let done = |fate: &Fate<Accepted>| if let Fate::Done(accepted) = fate { Some(*accepted) } else { None };
-    let statuses = statuses(api, fates.iter().filter_map(done)).await?;
-    let absent = absent_definitions(api, caller, &filled, &fates).await;
-    let told = |(start, fate): (&Start, Fate<Accepted>)| match fate {
-        Fate::Done(Accepted::Moved) => None,
-        Fate::Done(accepted) => Some(
+    let statuses = statuses(api, outcomes.iter().filter_map(done)).await?;
+    let missing = missing_definitions(api, caller, &filled, &outcomes).await;
+    let result = |(start, outcome): (&Start, BatchResult<EnqueueOutcome>)| match outcome {
+        BatchResult::Done(EnqueueOutcome::VersionChanged) => None,
+        BatchResult::Done(accepted) => Some(
             answer(accepted, &statuses)
-                .map_err(|problem| absent.get(&(start.workspace, start.definition)).cloned().unwrap_or(problem)),
+                .map_err(|problem| missing.get(&(start.workspace, start.definition)).cloned().unwrap_or(problem)),
         ),
-        Fate::Refused(error) => Some(Err(error.into())),
+        BatchResult::Refused(error) => Some(Err(error.into())),
     };
-    Ok(filled.iter().zip(fates).map(told).collect())
+    Ok(filled.iter().zip(outcomes).map(result).collect())
 }
 
-/// What the caller is told of definitions that were not found; each is looked for once, however many starts name it.
-async fn absent_definitions(
+/// Stores start requests: a single one together with those of other requests, if that is possible.
+async fn enqueue(api: &Api, checked: &[CheckedStart<'_>]) -> Result<Vec<BatchResult<EnqueueOutcome>>, store::Error> {
+    if let [one] = checked
+        && let Some(outcome) = api.start_gather.store(one).await
+    {
+        return Ok(vec![outcome]);
+    }
+    let limit = api.settings.queue.max_backlog;
+    let mut outcomes = by_halves(checked, |some| api.store.enqueue_checked(some, limit)).await?;
+    for (CheckedStart { start, .. }, outcome) in checked.iter().zip(&mut outcomes) {
+        // A gather whose answer was lost had stored this start.
+        if matches!(outcome, BatchResult::Done(EnqueueOutcome::Existing { execution }) if *execution == start.execution)
+        {
+            *outcome = BatchResult::Done(EnqueueOutcome::New { execution: start.execution, ready: true });
+        }
+    }
+    announce(&api.notifier, checked, &outcomes);
+    Ok(outcomes)
+}
+
+/// Counts the accepted starts, and notifies a dispatcher of their workspaces.
+fn announce(notifier: &Notifier, checked: &[CheckedStart<'_>], outcomes: &[BatchResult<EnqueueOutcome>]) {
+    let new = |(checked, outcome): (&CheckedStart<'_>, &BatchResult<EnqueueOutcome>)| {
+        matches!(outcome, BatchResult::Done(EnqueueOutcome::New { .. })).then_some(checked.start.workspace)
+    };
+    let accepted: Vec<WorkspaceId> = checked.iter().zip(outcomes).filter_map(new).collect();
+    ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(accepted.len() as u64);
+    for workspace in accepted.into_iter().collect::<BTreeSet<_>>() {
+        notifier.notify_enqueued(workspace);
+    }
+}
+
+/// The errors for definitions that were not found. Each definition is looked up once, even if many requests name it.
+async fn missing_definitions(
     api: &Api,
     caller: &Caller,
     starts: &[Start],
-    fates: &[Fate<Accepted>],
+    outcomes: &[BatchResult<EnqueueOutcome>],
 ) -> BTreeMap<(WorkspaceId, DefinitionId), Problem> {
-    let mut told = BTreeMap::new();
-    for (start, fate) in starts.iter().zip(fates) {
-        let place = (start.workspace, start.definition);
-        if matches!(fate, Fate::Done(Accepted::NotFound)) && !told.contains_key(&place) {
-            told.insert(place, absent::why(api, caller, place.0, place.1).await);
+    let mut problems = BTreeMap::new();
+    for (start, outcome) in starts.iter().zip(outcomes) {
+        let (workspace, definition) = (start.workspace, start.definition);
+        let is_missing = matches!(outcome, BatchResult::Done(EnqueueOutcome::NotFound));
+        if is_missing && !problems.contains_key(&(workspace, definition)) {
+            let problem = definition_lookup::not_found(api, caller, workspace, definition).await;
+            problems.insert((workspace, definition), problem);
         }
     }
-    told
+    problems
 }
 
-/// Stores a start that keeps what some nodes of the execution it repeats produced.
+/// Stores a rerun that keeps the outputs of some nodes of the old execution.
 pub(crate) async fn accept_rerun(
     api: &Api,
     caller: &Caller,
     start: &Start,
-    kept: &Kept,
-) -> Result<Result<wire::Started, Problem>, Problem> {
-    // Its version is pinned, so it is judged once.
-    let judged = [(0, start.clone())];
-    let start = match api.input_rules.judge(&api.store, &judged, false).await?.pop() {
-        Some(Verdict::Refused(problems)) => return Ok(Err(refusal(problems))),
-        Some(Verdict::Good { input, .. }) => Start { input, ..start.clone() },
+    kept: &KeptNodes,
+) -> Result<Result<wire::StartedExecution, Problem>, Problem> {
+    // The version is pinned, so its input rules cannot change and one check is enough.
+    let unchecked = [(0, start.clone())];
+    let start = match api.input_rules.check(&api.store, &unchecked, false).await?.pop() {
+        Some(InputVerdict::Invalid(problems)) => return Ok(Err(refusal(problems))),
+        Some(InputVerdict::Valid { input, .. }) => Start { input, ..start.clone() },
         None => start.clone(),
     };
     let limit = api.settings.queue.max_backlog;
     let accepted = api.store.rerun(&start, kept, limit, &caller.actor).await;
-    let accepted = accepted.map_err(|error| busy(error, start.idempotency.is_some()))?;
-    if matches!(accepted, Accepted::New { .. }) {
+    let accepted = accepted.map_err(|error| store_problem(error, start.idempotency.is_some()))?;
+    if matches!(accepted, EnqueueOutcome::New { .. }) {
         ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);
-        api.hints.enqueued(start.workspace);
+        api.notifier.notify_enqueued(start.workspace);
     }
-    told(api, accepted).await
+    started(api, accepted).await
 }
 
-/// What one caller is told of what became of its start.
-pub(crate) async fn told(api: &Api, accepted: Accepted) -> Result<Result<wire::Started, Problem>, Problem> {
+/// The result of one start request.
+pub(crate) async fn started(
+    api: &Api,
+    accepted: EnqueueOutcome,
+) -> Result<Result<wire::StartedExecution, Problem>, Problem> {
     let statuses = statuses(api, [accepted].into_iter()).await?;
     Ok(answer(accepted, &statuses))
 }
 
-/// How the executions stand that were there already.
+/// The current statuses of the executions that repeated requests had started.
 async fn statuses(
     api: &Api,
-    accepted: impl Iterator<Item = Accepted>,
+    accepted: impl Iterator<Item = EnqueueOutcome>,
 ) -> Result<BTreeMap<ExecutionId, Status>, Problem> {
-    let existing = |accepted| if let Accepted::Existing { execution } = accepted { Some(execution) } else { None };
+    let existing =
+        |accepted| if let EnqueueOutcome::Existing { execution } = accepted { Some(execution) } else { None };
     let existing: Vec<ExecutionId> = accepted.filter_map(existing).collect();
     match existing.is_empty() {
         true => Ok(BTreeMap::new()),
@@ -275,34 +314,47 @@ async fn statuses(
     }
 }
 
-fn answer(accepted: Accepted, statuses: &BTreeMap<ExecutionId, Status>) -> Result<wire::Started, Problem> {
-    let started = |execution: ExecutionId, status, repeated| wire::Started {
+fn answer(
+    accepted: EnqueueOutcome,
+    statuses: &BTreeMap<ExecutionId, Status>,
+) -> Result<wire::StartedExecution, Problem> {
+    let started = |execution: ExecutionId, status, repeated| wire::StartedExecution {
         queue_id: execution.queue_item(),
         execution_id: execution,
         status,
         repeated,
     };
     match accepted {
-        Accepted::New { execution, .. } => Ok(started(execution, Status::Pending, false)),
-        Accepted::Existing { execution } => {
+        EnqueueOutcome::New { execution, .. } => Ok(started(execution, Status::Pending, false)),
+        EnqueueOutcome::Existing { execution } => {
             Ok(started(execution, statuses.get(&execution).copied().unwrap_or(Status::Pending), true))
         }
-        Accepted::Conflict => Err(Problem::of(Code::IdempotencyConflict)),
-        Accepted::Draft => {
-            Err(Problem::new(Code::DefinitionNotPublished, "publish the definition first, or use `forebay apply`"))
+        EnqueueOutcome::Conflict => Err(Problem::of(Code::IdempotencyConflict)),
+        EnqueueOutcome::Draft => Err(Problem::new(
+            Code::DefinitionNotPublished,
+            "the definition has no published version: publish it, or use `forebay apply`",
+        )),
+        EnqueueOutcome::VersionChanged | EnqueueOutcome::NotFound => {
+            Err(Problem::not_found("definition in this workspace"))
         }
-        Accepted::Moved | Accepted::NotFound => Err(Problem::not_found("definition in this workspace")),
-        Accepted::Full => {
-            let problem = Problem::new(Code::QueueFull, "as many executions wait in this workspace as may");
+        EnqueueOutcome::BacklogFull => {
+            let problem = Problem::new(
+                Code::QueueFull,
+                "the workspace's backlog limit is reached: try again when waiting executions have started",
+            );
             Err(Problem { retry_after_s: Some(1), ..problem })
         }
     }
 }
 
-/// The first request with that key is still in its transaction.
-pub(crate) fn busy(error: store::Error, keyed: bool) -> Problem {
+/// Converts an error of the store. A lock timeout of a request with an idempotency key means that another request with
+/// this key is in progress.
+pub(crate) fn store_problem(error: store::Error, keyed: bool) -> Problem {
     if keyed && error.is_lock_timeout() {
-        let problem = Problem::new(Code::Conflict, "another request with this idempotency key is under way");
+        let problem = Problem::new(
+            Code::Conflict,
+            "another request with this idempotency key is in progress: try again in a second",
+        );
         return Problem { retry_after_s: Some(1), ..problem };
     }
     error.into()

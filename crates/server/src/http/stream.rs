@@ -1,10 +1,11 @@
-//! Changes as server-sent events, for whoever may lose its connection and come back.
+//! Sends changes as server-sent events. A client that loses its connection can continue where the stream stopped.
 //!
 //! Invariants
-//! - An event's id is a place in the log. Who comes back with it (`Last-Event-ID`) misses nothing and is told nothing
-//!   twice, on any process, while the log is kept that far; else it is told so by a `reset`, and must look for itself.
-//! - A quiet stream's place moves on with its heartbeats.
-//! - A key sees its own workspace's changes; one that was revoked or has expired ends its streams within seconds.
+//! - The id of an event is a position in the change log. A client that reconnects with it (`Last-Event-ID`) misses
+//!   nothing and gets nothing twice, from any process. If the log no longer reaches back that far, the client gets a
+//!   `reset` event and must read the current state.
+//! - The heartbeats of a stream without changes advance its position, so that a reconnect does not read old entries.
+//! - A key sees the changes of its workspace. Streams of a revoked or expired key end within seconds.
 //!
 //! Not here: the order of changes (`kernel::change::cursor`), the socket of the Supabase client (`realtime`).
 
@@ -18,34 +19,35 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use kernel::change::cursor::Place;
+use kernel::change::cursor::Position;
 use kernel::change::{Change, Topic};
 use kernel::ids::ExecutionId;
 use kernel::queue;
 use kernel::signals::metrics;
 use serde_json::{Value, json};
 use store::access::key::Secret;
-use store::feed::Missed;
+use store::feed::MissedQuery;
 use tokio::time::Instant;
 
 use super::auth::{self, Caller};
 use super::body::Id;
+use super::problem::no_such;
 use super::{Api, Code, Problem};
-use crate::execution::waiters::Turn;
-use crate::feed::{Following, Order};
+use crate::execution::waiters::WaitPermit;
+use crate::feed::{DeliveryOrder, Subscription};
 
-/// How often the key is looked at again.
+/// How often the key is checked again.
 const TICK: Duration = Duration::from_secs(1);
 /// How long a stream may be silent.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Entries of the log looked at at once for one who comes back.
+/// How many entries of the change log are read in one query for a client that reconnects.
 const PAGE: i64 = 500;
 
-/// Where the streams are, below `/api/v1`.
+/// The paths of the streams, below `/api/v1`.
 pub(super) const PATHS: [&str; 4] =
-    ["/projection/events", "/workflow/executions/events", "/workflow/executions/{id}/events", "/workflow/queue/events"];
+    ["/jobs/events", "/workflow/executions/events", "/workflow/executions/{id}/events", "/workflow/queue/events"];
 
-/// What each of them says, for its description.
+/// Example events for the OpenAPI document.
 const EXECUTION: &str = "event: execution\nid: 1042:1048576\ndata: \
     {\"executionId\":\"019a8f00-0000-7000-8000-000000000005\",\
     \"workspaceId\":\"019a8f00-0000-7000-8000-000000000001\",\"status\":\"RUNNING\",\
@@ -53,54 +55,51 @@ const EXECUTION: &str = "event: execution\nid: 1042:1048576\ndata: \
 const QUEUE: &str = "event: queue\nid: 1042:1048576\ndata: {\"queueId\":\"019a8f00-0000-7000-8000-000000000005\",\
     \"executionId\":\"019a8f00-0000-7000-8000-000000000005\",\"workspaceId\":\"019a8f00-0000-7000-8000-000000000001\",\
     \"status\":\"DISPATCHED\",\"at\":\"2026-01-05T12:00:00Z\"}\n\n";
-const PROJECTION: &str = "event: projection\nid: 1042:1048576\ndata: \
+const JOB: &str = "event: job\nid: 1042:1048576\ndata: \
     {\"type\":\"INSERT\",\"id\":\"019a8f00-0000-7000-8000-000000000006\",\
     \"workspaceId\":null,\"at\":\"2026-01-05T12:00:00Z\",\"record\":{\"status\":\"pending\"}}\n\n";
 
-/// What a stream is about.
+/// Which changes a stream sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
-    /// One execution, with its nodes.
-    Run,
+    /// One execution and its nodes.
+    Execution,
     Executions,
     Queue,
-    Projection,
+    Jobs,
 }
 
 impl View {
     fn topics(self) -> &'static [Topic] {
         match self {
-            View::Run => &[Topic::Execution, Topic::Nodes],
+            View::Execution => &[Topic::Execution, Topic::Nodes],
             View::Executions | View::Queue => &[Topic::Execution],
-            View::Projection => &[Topic::Projection],
+            View::Jobs => &[Topic::Job],
         }
     }
 }
 
-/// The status of one execution, and when nodes of it have moved, from now on.
-#[utoipa::path(get, path = "/workflow/executions/{id}/events", tag = "streams", params(("id" = ExecutionId, Path),
-        ("Last-Event-ID" = Option<String>, Header,
-            description = "The last event that was heard: what followed it comes first.")),
+/// Streams the status of one execution, and an event when its nodes change.
+#[utoipa::path(get, path = "/workflow/executions/{id}/events", tag = "streams", operation_id = "of_execution",
+    params(("id" = ExecutionId, Path), ("Last-Event-ID" = Option<String>, Header,
+            description = "The id of the last event that was received. The stream begins with the events after it.")),
     responses((status = 200, content_type = "text/event-stream", body = String, example = json!(EXECUTION))))]
-pub(crate) async fn of_execution(
+pub(crate) async fn stream_execution(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<ExecutionId>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    api.store.execution_status(id, caller.workspace).await.map_err(|error| match error {
-        store::Error::NotFound => Problem::not_found("execution"),
-        other => other.into(),
-    })?;
-    open(api, caller, View::Run, Some(id), &headers).await
+    api.store.execution_status(id, caller.workspace).await.map_err(no_such("execution"))?;
+    open(api, caller, View::Execution, Some(id), &headers).await
 }
 
-/// The status of every execution that the key sees.
-#[utoipa::path(get, path = "/workflow/executions/events", tag = "streams",
+/// Streams the status of every execution that the key sees.
+#[utoipa::path(get, path = "/workflow/executions/events", tag = "streams", operation_id = "of_executions",
     params(("Last-Event-ID" = Option<String>, Header,
-    description = "The last event that was heard: what followed it comes first.")),
+    description = "The id of the last event that was received. The stream begins with the events after it.")),
     responses((status = 200, content_type = "text/event-stream", body = String, example = json!(EXECUTION))))]
-pub(crate) async fn of_executions(
+pub(crate) async fn stream_executions(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
@@ -108,12 +107,12 @@ pub(crate) async fn of_executions(
     open(api, caller, View::Executions, None, &headers).await
 }
 
-/// The same as their tickets' status.
-#[utoipa::path(get, path = "/workflow/queue/events", tag = "streams",
+/// Streams the status of every queue item that the key sees.
+#[utoipa::path(get, path = "/workflow/queue/events", tag = "streams", operation_id = "of_queue",
     params(("Last-Event-ID" = Option<String>, Header,
-    description = "The last event that was heard: what followed it comes first.")),
+    description = "The id of the last event that was received. The stream begins with the events after it.")),
     responses((status = 200, content_type = "text/event-stream", body = String, example = json!(QUEUE))))]
-pub(crate) async fn of_queue(
+pub(crate) async fn stream_queue(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
@@ -121,22 +120,25 @@ pub(crate) async fn of_queue(
     open(api, caller, View::Queue, None, &headers).await
 }
 
-/// Every change of a row of `workflow_queue_projection`.
-#[utoipa::path(get, path = "/projection/events", tag = "streams",
+/// Streams every change of a job (a row of `workflow_queue_projection`).
+#[utoipa::path(get, path = "/jobs/events", tag = "streams", operation_id = "of_jobs",
     params(("Last-Event-ID" = Option<String>, Header,
-    description = "The last event that was heard: what followed it comes first.")),
-    responses((status = 200, content_type = "text/event-stream", body = String, example = json!(PROJECTION))))]
-pub(crate) async fn of_projection(
+    description = "The id of the last event that was received. The stream begins with the events after it.")),
+    responses((status = 200, content_type = "text/event-stream", body = String, example = json!(JOB))))]
+pub(crate) async fn stream_jobs(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    open(api, caller, View::Projection, None, &headers).await
+    open(api, caller, View::Jobs, None, &headers).await
 }
 
-/// What a workspace with too many of them is told.
+/// The error when a workspace has too many streams.
 pub(super) fn too_many(most: usize) -> Problem {
-    let detail = format!("{most} streams and sockets of this workspace are open in this process; close one first");
+    let detail = format!(
+        "the workspace's limit of {most} open streams and sockets is reached in this process: close one, then \
+             connect again"
+    );
     Problem { retry_after_s: Some(5), ..Problem::new(Code::RateLimited, detail) }
 }
 
@@ -148,48 +150,50 @@ async fn open(
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     let secret = auth::bearer(headers).ok_or_else(|| Problem::of(Code::Unauthenticated))?;
-    let place = match headers.get("last-event-id").map(|id| id.to_str().ok().and_then(|id| id.parse().ok())) {
+    let position = match headers.get("last-event-id").map(|id| id.to_str().ok().and_then(|id| id.parse().ok())) {
         None => None,
-        Some(Some(place)) => Some(place),
-        Some(None) => return Err(Problem::new(Code::Malformed, "Last-Event-ID is the id of an event of this stream")),
+        Some(Some(position)) => Some(position),
+        Some(None) => {
+            return Err(Problem::new(Code::Malformed, "Last-Event-ID: must be the id of an event of this stream"));
+        }
     };
     let most = api.settings.http.max_streams_per_workspace;
-    let turn = api.streams.turn(&caller.share(), most).ok_or_else(|| too_many(most))?;
+    let permit = api.streams.try_permit(&caller.limit_name(), most).ok_or_else(|| too_many(most))?;
     let topics = view.topics();
     let (workspace, one) = (caller.workspace, id.map(|id| id.0));
     let wants = move |change: &Change| {
-        topics.contains(&change.topic) && change.is_seen_by(workspace) && one.is_none_or(|id| id == change.id)
+        topics.contains(&change.topic) && change.is_visible_to(workspace) && one.is_none_or(|id| id == change.id)
     };
-    let following = api.feed.follow(Order::Settled, Box::new(wants)).await.map_err(|_away| {
-        let problem = Problem::new(Code::Unavailable, "changes cannot be followed now; try again shortly");
+    let subscription = api.feed.subscribe(DeliveryOrder::Settled, Box::new(wants)).await.map_err(|_unavailable| {
+        let problem = Problem::new(Code::Unavailable, "the change feed is unavailable: try again in a few seconds");
         Problem { retry_after_s: Some(2), ..problem }
     })?;
-    let below = following.from;
-    let missed = place.map(|after| Missed { after, below, workspace, topics, id: one });
-    let told = place.unwrap_or(Place::before(below));
+    let below = subscription.from;
+    let missed = position.map(|after| MissedQuery { after, below, workspace, topics, id: one });
+    let sent_to = position.unwrap_or(Position::start_of(below));
     let now = Instant::now();
-    let mut ready = VecDeque::from([event("ready", told, &json!({}))]);
-    if let (Some(id), None) = (id, place) {
-        // Asked after it is followed: what changes from now on comes behind this.
+    let mut ready = VecDeque::from([event("ready", sent_to, &json!({}))]);
+    if let (Some(id), None) = (id, position) {
+        // The status is read after the subscription began, so every later change follows this event.
         let status = api.store.execution_status(id, caller.workspace).await?;
         let data = json!({ "executionId": id, "status": status.name() });
-        ready.push_back(event("execution", told, &data));
+        ready.push_back(event("execution", sent_to, &data));
     }
-    let following = Stream {
+    let state = Stream {
         api,
         secret,
         view,
-        following,
+        subscription,
         missed,
-        told,
+        sent_to,
         ready,
-        over: false,
-        checked: now,
-        beaten: now,
-        _turn: turn,
+        closed: false,
+        checked_at: now,
+        sent_at: now,
+        _permit: permit,
     };
-    ::metrics::gauge!(metrics::FEED_FOLLOWERS.name, "face" => "stream").increment(1);
-    let events = stream::unfold(following, async |mut stream| {
+    ::metrics::gauge!(metrics::CHANGE_SUBSCRIBERS.name, "transport" => "sse").increment(1);
+    let events = stream::unfold(state, async |mut stream| {
         let next = stream.next().await?;
         Some((Ok::<Event, Infallible>(next), stream))
     });
@@ -201,37 +205,37 @@ struct Stream {
     api: Api,
     secret: Secret,
     view: View,
-    following: Following,
-    /// What is to be read of the log before what comes live; none: nothing.
-    missed: Option<Missed<'static>>,
-    /// Up to where it was told everything, here or elsewhere: a feed that is behind that tells it nothing again.
-    told: Place,
+    subscription: Subscription,
+    /// The query for changes that must still be read from the log before live changes are sent. None: there are none.
+    missed: Option<MissedQuery<'static>>,
+    /// The position up to which the client has received everything. Earlier changes from the feed are skipped.
+    sent_to: Position,
     ready: VecDeque<Event>,
-    /// Nothing follows what is ready.
-    over: bool,
-    /// When the key was last looked at, and when something was last sent.
-    checked: Instant,
-    beaten: Instant,
-    _turn: Turn,
+    /// The stream ends after the events in `ready`.
+    closed: bool,
+    /// When the key was last checked, and when something was last sent.
+    checked_at: Instant,
+    sent_at: Instant,
+    _permit: WaitPermit,
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        ::metrics::gauge!(metrics::FEED_FOLLOWERS.name, "face" => "stream").decrement(1);
+        ::metrics::gauge!(metrics::CHANGE_SUBSCRIBERS.name, "transport" => "sse").decrement(1);
     }
 }
 
 impl Stream {
     async fn next(&mut self) -> Option<Event> {
         loop {
-            if !self.over && self.checked.elapsed() >= TICK {
+            if !self.closed && self.checked_at.elapsed() >= TICK {
                 self.check().await;
             }
             if let Some(event) = self.ready.pop_front() {
-                self.beaten = Instant::now();
+                self.sent_at = Instant::now();
                 return Some(event);
             }
-            if self.over {
+            if self.closed {
                 return None;
             }
             match self.missed {
@@ -241,100 +245,101 @@ impl Stream {
         }
     }
 
-    /// Looks at the key again: however much there is to tell, one that is not valid any more is told nothing.
+    /// Checks the key again. If it is no longer valid, pending events are dropped and the stream closes.
     async fn check(&mut self) {
-        self.checked = Instant::now();
+        self.checked_at = Instant::now();
         match self.api.keys.caller(&self.api.store, &self.secret).await {
             Err(problem) if problem.code == Code::Unauthenticated => {
                 self.ready.clear();
-                self.close("the key is not valid any more");
+                self.close("the key is no longer valid");
             }
             Ok(_) | Err(_) => {}
         }
     }
 
-    /// Tells of a change, unless it was told before.
-    fn tell(&mut self, change: &Change) {
-        if change.place > self.told {
-            self.told = change.place;
-            self.ready.push_back(told(self.view, change));
+    /// Adds a change to the events to send, unless it was sent before.
+    fn push(&mut self, change: &Change) {
+        if change.position > self.sent_to {
+            self.sent_to = change.position;
+            self.ready.push_back(change_event(self.view, change));
         }
     }
 
-    /// Reads a page of what was missed. The log is asked how far it reaches after that: what was pruned meanwhile
-    /// counts.
-    async fn catch_up(&mut self, missed: Missed<'static>) {
+    /// Reads a page of missed changes. The oldest entry of the log is read after the page, so that entries that were
+    /// pruned meanwhile are noticed.
+    async fn catch_up(&mut self, missed: MissedQuery<'static>) {
         let read = async {
-            let page = self.api.store.missed(&missed, PAGE).await?;
+            let page = self.api.store.missed_changes(&missed, PAGE).await?;
             Ok::<_, store::Error>((page, self.api.store.log_extent().await?))
         };
         let (page, extent) = match read.await {
             Ok(read) => read,
-            Err(_) => return self.close("the database is not available; connect again"),
+            Err(_) => return self.close("the database is unavailable: connect again"),
         };
-        if !extent.gone.is_some_and(|gone| missed.after.is_kept(gone, extent.horizon)) {
+        if !extent.pruned.is_some_and(|gone| missed.after.is_retained(gone, extent.horizon)) {
             self.missed = None;
-            let reason = "what followed that event is not kept any more: look for what is missing, then read on";
-            self.told = Place::before(missed.below);
-            self.ready.push_back(event("reset", self.told, &json!({ "reason": reason })));
+            let reason = "the change log no longer reaches back to that event: read the current state, then \
+                 continue with this stream";
+            self.sent_to = Position::start_of(missed.below);
+            self.ready.push_back(event("reset", self.sent_to, &json!({ "reason": reason })));
             return;
         }
-        self.missed = page.next.map(|after| Missed { after, ..missed });
-        page.changes.iter().for_each(|change| self.tell(change));
+        self.missed = page.next.map(|after| MissedQuery { after, ..missed });
+        page.changes.iter().for_each(|change| self.push(change));
     }
 
-    /// Waits for a change, for the time to look at the key, or until it was silent for too long.
+    /// Waits for a change, for the next check of the key, or for the next heartbeat.
     async fn wait(&mut self) {
         tokio::select! {
-            followed = self.following.next() => match followed {
-                Ok(shown) => self.tell(&shown.change),
-                Err(gone) => self.close(gone.message()),
+            followed = self.subscription.next() => match followed {
+                Ok(published) => self.push(&published.change),
+                Err(reason) => self.close(reason.message()),
             },
-            () = tokio::time::sleep_until(self.beaten + HEARTBEAT) => {
-                let beat = Event::default().comment("");
-                let place = self.following.place().filter(|place| *place > self.told);
-                self.told = place.unwrap_or(self.told);
-                self.ready.push_back(beat.id(self.told.to_string()));
+            () = tokio::time::sleep_until(self.sent_at + HEARTBEAT) => {
+                let heartbeat = Event::default().comment("");
+                let position = self.subscription.position().filter(|position| *position > self.sent_to);
+                self.sent_to = position.unwrap_or(self.sent_to);
+                self.ready.push_back(heartbeat.id(self.sent_to.to_string()));
             }
-            () = tokio::time::sleep_until(self.checked + TICK) => {}
+            () = tokio::time::sleep_until(self.checked_at + TICK) => {}
         }
     }
 
     fn close(&mut self, reason: &str) {
-        self.over = true;
+        self.closed = true;
         self.ready.push_back(Event::default().event("closed").data(json!({ "reason": reason }).to_string()));
     }
 }
 
-fn event(name: &str, place: Place, data: &Value) -> Event {
-    Event::default().event(name).id(place.to_string()).data(data.to_string())
+fn event(name: &str, position: Position, data: &Value) -> Event {
+    Event::default().event(name).id(position.to_string()).data(data.to_string())
 }
 
-/// A change as a stream of this view tells it.
-fn told(view: View, change: &Change) -> Event {
+/// The event of a change in a stream of this view.
+fn change_event(view: View, change: &Change) -> Event {
     let status = change.status.as_deref();
     let (id, workspace, at) = (change.id, change.workspace, change.at);
     let (name, data) = match view {
-        View::Run if change.topic == Topic::Nodes => {
+        View::Execution if change.topic == Topic::Nodes => {
             ("nodes", json!({ "executionId": id, "workspaceId": workspace, "at": at }))
         }
-        View::Run | View::Executions => {
+        View::Execution | View::Executions => {
             ("execution", json!({ "executionId": id, "workspaceId": workspace, "status": status, "at": at }))
         }
         View::Queue => {
-            let status = ticket(status).map(queue::Status::name);
+            let status = queue_status(status).map(queue::Status::name);
             ("queue", json!({ "queueId": id, "executionId": id, "workspaceId": workspace, "status": status, "at": at }))
         }
-        View::Projection => {
+        View::Jobs => {
             let op = change.op.name();
-            ("projection", json!({ "type": op, "id": id, "workspaceId": workspace, "at": at, "record": change.record }))
+            ("job", json!({ "type": op, "id": id, "workspaceId": workspace, "at": at, "record": change.record }))
         }
     };
-    event(name, change.place, &data)
+    event(name, change.position, &data)
 }
 
-/// How the ticket of an execution stands whose status just became this one.
-fn ticket(status: Option<&str>) -> Option<queue::Status> {
+/// The status of the queue item of an execution with this status.
+fn queue_status(status: Option<&str>) -> Option<queue::Status> {
     Some(match status? {
         "PENDING" => queue::Status::Pending,
         "RUNNING" => queue::Status::Dispatched,

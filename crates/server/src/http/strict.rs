@@ -1,14 +1,14 @@
-//! JSON that means one thing: an object that names a field twice is refused, rather than read as one
-//! reader's first and another's last.
+//! Strict JSON: an object that names a field twice is refused, because JSON parsers disagree whether the first or the
+//! last value counts.
 //!
-//! Not here: how deep and how large a body may be (serde_json, and `body`).
+//! Not here: the limits for the depth (serde_json) and the size of a body (`body`).
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Any JSON value without doubled fields.
+/// A JSON value in which no object names a field twice.
 #[derive(Debug)]
 pub(crate) struct Strict(pub(crate) Value);
 

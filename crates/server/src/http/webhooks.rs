@@ -1,12 +1,12 @@
-//! Webhooks: who is told of ends, what was told, and telling it again.
+//! Webhooks: addresses that get a message when an execution ends, and the deliveries of these messages.
 //!
 //! Invariants
-//! - A secret is shown by the answer that makes it, and by no other. A URL's path and query may hold one of the
-//!   receiver's: only who may change webhooks is shown them.
-//! - A URL that the guard would refuse whatever it resolves to is refused here.
-//! - A workspace's key sees its own webhooks, and narrows them to its own workflows.
+//! - A secret is shown once, in the response that creates it. The path and the query of a URL may contain a secret of
+//!   the receiver, so they are shown only to keys that may change webhooks.
+//! - A URL that the outbound rules forbid whatever the IP address of its host is refused here.
+//! - A key of a workspace sees the webhooks of its workspace, and may restrict them to workflows of its workspace.
 //!
-//! Not here: telling (`crate::webhook`), what comes in (`hooks`).
+//! Not here: sending messages (`crate::webhook`), requests that start workflows (`triggers`).
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use engine::vault;
 use kernel::access::Scope;
 use kernel::execution;
 use kernel::ids::WorkspaceId;
-use kernel::webhook::{ENDS, MAX_URL_LEN, Status, secret};
+use kernel::webhook::{ENDS, Status, check_description, check_events, check_url, secret};
 use store::access::secret::Sealed;
-use store::webhook::{Change, NewWebhook, delivery, secret_name};
+use store::webhook::{NewWebhook, WebhookChange, delivery, secret_name};
 use url::Url;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -28,24 +28,26 @@ use zeroize::Zeroizing;
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::page::list_params;
-use super::workspaces::not_found;
-use super::{Api, Code, Problem, absent, outbound, page};
+use super::problem::{check_field, no_such};
+use super::{Api, Code, Problem, definition_lookup, outbound, page};
 use crate::wire::{ChangeWebhook, CreateWebhook, CreatedWebhook, Delivery, Page, Rotate, Webhook};
 
-/// For how long the secret before a rotation is good, unless said.
-const OVERLAP_S: u32 = 24 * 60 * 60;
-/// The longest overlap.
-pub(super) const MOST_OVERLAP_S: u32 = 7 * 24 * 60 * 60;
+/// How long the previous secret also works after a rotation, by default.
+const DEFAULT_GRACE_PERIOD_S: u32 = 24 * 60 * 60;
+/// The longest grace period.
+pub(super) const MAX_GRACE_PERIOD_S: u32 = 7 * 24 * 60 * 60;
 
 list_params! {
-    pub(crate) struct Deliveries {
-        /// PENDING, SENDING, DELIVERED or FAILED.
+    pub(crate) struct ListDeliveriesParams {
+        /// List only deliveries with this status.
         #[param(inline)]
         status: Option<Status>,
     }
 }
 
-/// Makes a webhook. The answer holds the secret that messages are signed with, this once.
+/// Creates a webhook.
+///
+/// The response is the only place where the secret that signs its messages is shown.
 #[utoipa::path(post, path = "/webhooks", tag = "webhooks", request_body = CreateWebhook,
     responses((status = 201, body = CreatedWebhook)))]
 pub(crate) async fn create(
@@ -58,7 +60,7 @@ pub(crate) async fn create(
     check(Some(&body.url), Some(&events), body.description.as_deref())?;
     check_reach(&api, workspace, &body.url).await?;
     if let Some(definition) = body.workflow_definition_id {
-        absent::definition(&api, &caller, Some(workspace), definition).await?;
+        definition_lookup::find(&api, &caller, Some(workspace), definition).await?;
     }
     let new = NewWebhook {
         id: store::new_id(),
@@ -69,26 +71,26 @@ pub(crate) async fn create(
         description: body.description,
     };
     let (secret, sealed) = sealed(&api, workspace, new.id, 1)?;
-    api.store.create_webhook(&new, &sealed, &caller.actor).await.map_err(not_found)?;
+    api.store.create_webhook(&new, &sealed, &caller.actor).await.map_err(no_such("workspace"))?;
     let webhook = wire(api.store.webhook(new.id, caller.workspace).await?, &caller);
     Ok((StatusCode::CREATED, Reply(CreatedWebhook { webhook, secret: secret.to_string() })))
 }
 
-/// Webhooks; with a root key of all workspaces.
-#[utoipa::path(get, path = "/webhooks", tag = "webhooks", params(page::OfWorkspace),
+/// Lists webhooks. A root key sees those of all workspaces.
+#[utoipa::path(get, path = "/webhooks", tag = "webhooks", params(page::WorkspaceListParams),
     responses((status = 200, body = Page<Webhook>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<page::OfWorkspace>,
+    Params(params): Params<page::WorkspaceListParams>,
 ) -> Result<Reply<Page<Webhook>>, Problem> {
-    let (limit, after) = params.page(page::List::Webhooks, page::uuid_of)?;
-    let rows = api.store.webhooks(caller.sees(params.workspace_id)?, after, limit + 1).await?;
-    let cursor = |row: &store::webhook::Webhook| page::write(page::List::Webhooks, row.id.as_bytes());
+    let (limit, after) = params.page(page::ListKind::Webhooks, page::uuid_of)?;
+    let rows = api.store.webhooks(caller.listed_workspace(params.workspace_id)?, after, limit + 1).await?;
+    let cursor = |row: &store::webhook::Webhook| page::write(page::ListKind::Webhooks, row.id.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, |row| wire(row, &caller))))
 }
 
-/// One webhook.
+/// Reads a webhook.
 #[utoipa::path(get, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)),
     responses((status = 200, body = Webhook)))]
 pub(crate) async fn get(
@@ -96,10 +98,12 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<Reply<Webhook>, Problem> {
-    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?, &caller)))
+    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(no_such("webhook"))?, &caller)))
 }
 
-/// Changes a webhook, turns it off, or on again.
+/// Changes the given fields of a webhook, or turns it off or on.
+///
+/// An omitted field keeps its value; null resets it. `url` cannot be null.
 #[utoipa::path(patch, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)),
     request_body = ChangeWebhook,
     responses((status = 200, body = Webhook)))]
@@ -109,18 +113,20 @@ pub(crate) async fn change(
     Id(id): Id<Uuid>,
     Json(body): Json<ChangeWebhook>,
 ) -> Result<Reply<Webhook>, Problem> {
-    check(body.url.as_deref(), body.events.as_deref(), body.description.as_deref())?;
-    if let Some(url) = &body.url {
-        let known = api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
+    let ChangeWebhook { url, events, description, enabled } = body;
+    let events = events.map(|events| events.unwrap_or_else(|| ENDS.to_vec()));
+    check(url.as_deref(), events.as_deref(), description.as_ref().and_then(Option::as_deref))?;
+    if let Some(url) = &url {
+        let known = api.store.webhook(id, caller.workspace).await.map_err(no_such("webhook"))?;
         check_reach(&api, known.workspace, url).await?;
     }
-    let ChangeWebhook { url, events, description, enabled } = body;
-    let change = Change { url, events: events.map(distinct), description, enabled };
-    api.store.change_webhook(id, caller.workspace, &change, &caller.actor).await.map_err(unknown)?;
-    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?, &caller)))
+    let enabled = enabled.map(|enabled| enabled.unwrap_or(true));
+    let change = WebhookChange { url, events: events.map(distinct), description, enabled };
+    api.store.change_webhook(id, caller.workspace, &change, &caller.actor).await.map_err(no_such("webhook"))?;
+    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(no_such("webhook"))?, &caller)))
 }
 
-/// Deletes a webhook and its secret. What was still to be told is not.
+/// Deletes a webhook and its secret. Pending messages are not sent.
 #[utoipa::path(delete, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 pub(crate) async fn delete(
@@ -128,11 +134,13 @@ pub(crate) async fn delete(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<StatusCode, Problem> {
-    api.store.delete_webhook(id, caller.workspace, &caller.actor).await.map_err(unknown)?;
+    api.store.delete_webhook(id, caller.workspace, &caller.actor).await.map_err(no_such("webhook"))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Another secret. Until the overlap is over, messages carry a signature of either.
+/// Replaces the secret of a webhook.
+///
+/// During the grace period, messages are signed with both secrets.
 #[utoipa::path(post, path = "/webhooks/{id}/rotate", tag = "webhooks", params(("id" = Uuid, Path)),
     request_body = Rotate,
     responses((status = 200, body = CreatedWebhook)))]
@@ -142,34 +150,35 @@ pub(crate) async fn rotate(
     Id(id): Id<Uuid>,
     Json(body): Json<Rotate>,
 ) -> Result<Reply<CreatedWebhook>, Problem> {
-    let overlap = overlap(&body, OVERLAP_S)?;
-    let known = api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
+    let grace_period = grace_period(&body, DEFAULT_GRACE_PERIOD_S)?;
+    let known = api.store.webhook(id, caller.workspace).await.map_err(no_such("webhook"))?;
     let (secret, sealed) = sealed(&api, known.workspace, id, known.secret_version.saturating_add(1))?;
-    api.store.rotate_webhook(id, &sealed, overlap, &caller.actor).await.map_err(unknown)?;
-    let webhook = wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?, &caller);
+    api.store.rotate_webhook(id, &sealed, grace_period, &caller.actor).await.map_err(no_such("webhook"))?;
+    let webhook = wire(api.store.webhook(id, caller.workspace).await.map_err(no_such("webhook"))?, &caller);
     Ok(Reply(CreatedWebhook { webhook, secret: secret.to_string() }))
 }
 
-/// What was told to a webhook, or is to be, the newest first.
-#[utoipa::path(get, path = "/webhooks/{id}/deliveries", tag = "webhooks", params(("id" = Uuid, Path), Deliveries),
+/// Lists the deliveries of a webhook, the newest first.
+#[utoipa::path(get, path = "/webhooks/{id}/deliveries", tag = "webhooks",
+    params(("id" = Uuid, Path), ListDeliveriesParams),
     responses((status = 200, body = Page<Delivery>)))]
 pub(crate) async fn deliveries(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
-    Params(params): Params<Deliveries>,
+    Params(params): Params<ListDeliveriesParams>,
 ) -> Result<Reply<Page<Delivery>>, Problem> {
-    let place = |bytes: &[u8]| page::place_of(bytes, Uuid::from_bytes);
-    let (limit, before) = params.page(page::List::Deliveries, place)?;
-    api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
+    let place = |bytes: &[u8]| page::time_cursor_of(bytes, Uuid::from_bytes);
+    let (limit, before) = params.page(page::ListKind::Deliveries, place)?;
+    api.store.webhook(id, caller.workspace).await.map_err(no_such("webhook"))?;
     let rows = api.store.deliveries(id, params.status, before, limit + 1).await?;
     let cursor = |row: &delivery::Delivery| {
-        page::write(page::List::Deliveries, &page::timed(row.created_at, *row.id.as_bytes()))
+        page::write(page::ListKind::Deliveries, &page::timed(row.created_at, *row.id.as_bytes()))
     };
     Ok(Reply(page::page(rows, limit, cursor, delivery_wire)))
 }
 
-/// Sends a delivery again, now, whatever became of it; it keeps its id.
+/// Sends a delivery again now, whatever its status. It keeps its id.
 #[utoipa::path(post, path = "/webhooks/{id}/deliveries/{deliveryId}/retry", tag = "webhooks",
     params(("id" = Uuid, Path), ("deliveryId" = Uuid, Path)), responses((status = 202, body = Delivery)))]
 pub(crate) async fn retry(
@@ -177,21 +186,17 @@ pub(crate) async fn retry(
     Extension(caller): Extension<Caller>,
     Id((id, delivery)): Id<(Uuid, Uuid)>,
 ) -> Result<impl IntoResponse, Problem> {
-    let webhook = api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
+    let webhook = api.store.webhook(id, caller.workspace).await.map_err(no_such("webhook"))?;
     if webhook.disabled.is_some() {
-        return Err(Problem::new(Code::Conflict, "this webhook is off: turn it on first"));
+        return Err(Problem::new(Code::Conflict, "this webhook is off: turn it on first (enabled: true)"));
     }
-    let unknown = |error| match error {
-        store::Error::NotFound => Problem::not_found("delivery"),
-        other => other.into(),
-    };
-    api.store.retry_delivery(id, webhook.workspace, delivery, &caller.actor).await.map_err(unknown)?;
-    api.wakes.deliveries.notify_one();
-    let row = api.store.delivery(id, delivery).await.map_err(unknown)?;
+    api.store.retry_delivery(id, webhook.workspace, delivery, &caller.actor).await.map_err(no_such("delivery"))?;
+    api.wakeups.deliveries.notify_one();
+    let row = api.store.delivery(id, delivery).await.map_err(no_such("delivery"))?;
     Ok((StatusCode::ACCEPTED, Reply(delivery_wire(row))))
 }
 
-/// A new secret in clear, and sealed.
+/// A new secret, in plain text and encrypted.
 fn sealed(api: &Api, workspace: WorkspaceId, id: Uuid, version: i32) -> Result<(Zeroizing<String>, Sealed), Problem> {
     let mut random = Zeroizing::new([0_u8; 32]);
     getrandom::fill(&mut *random).map_err(|_| Problem::of(Code::Internal))?;
@@ -203,15 +208,18 @@ fn sealed(api: &Api, workspace: WorkspaceId, id: Uuid, version: i32) -> Result<(
     Ok((secret, sealed))
 }
 
-/// For how long what was before a rotation is good.
-pub(super) fn overlap(body: &Rotate, usual: u32) -> Result<Duration, Problem> {
-    match body.overlap_seconds.unwrap_or(usual) {
-        seconds if seconds <= MOST_OVERLAP_S => Ok(Duration::from_secs(u64::from(seconds))),
-        _ => Err(Problem::new(Code::ValidationFailed, format!("overlapSeconds: 0 to {MOST_OVERLAP_S}"))),
+/// How long the previous secret or token also works after a rotation.
+pub(super) fn grace_period(body: &Rotate, default: u32) -> Result<Duration, Problem> {
+    match body.grace_period_seconds.unwrap_or(default) {
+        seconds if seconds <= MAX_GRACE_PERIOD_S => Ok(Duration::from_secs(u64::from(seconds))),
+        _ => Err(Problem::new(
+            Code::ValidationFailed,
+            format!("gracePeriodSeconds: must be between 0 and {MAX_GRACE_PERIOD_S}"),
+        )),
     }
 }
 
-/// Every message to what may not be called would be refused: better now than in the deliveries.
+/// Refuses a URL that the outbound rules forbid: otherwise every delivery would fail.
 async fn check_reach(api: &Api, workspace: WorkspaceId, url: &str) -> Result<(), Problem> {
     match outbound::refusal(api, workspace, url).await? {
         Some(why) => Err(Problem::new(Code::ValidationFailed, format!("url: {why}"))),
@@ -220,20 +228,9 @@ async fn check_reach(api: &Api, workspace: WorkspaceId, url: &str) -> Result<(),
 }
 
 fn check(url: Option<&str>, events: Option<&[execution::Status]>, description: Option<&str>) -> Result<(), Problem> {
-    let wrong = |message: String| Err(Problem::new(Code::ValidationFailed, message));
-    if let Some(url) = url {
-        let schemed = url.starts_with("https://") || url.starts_with("http://");
-        if !schemed || url.len() > MAX_URL_LEN || url.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return wrong(format!("url: write https://…, of at most {MAX_URL_LEN} bytes"));
-        }
-    }
-    if events.is_some_and(|events| events.is_empty() || !events.iter().all(|event| event.is_terminal())) {
-        return wrong("events: some of COMPLETED, FAILED, CANCELED, TIMED_OUT".to_owned());
-    }
-    if description.is_some_and(|text| text.chars().count() > 500) {
-        return wrong("description: at most 500 characters".to_owned());
-    }
-    Ok(())
+    check_field("url", url, check_url)?;
+    check_field("events", events, check_events)?;
+    check_field("description", description, check_description)
 }
 
 fn distinct(mut events: Vec<execution::Status>) -> Vec<execution::Status> {
@@ -242,20 +239,13 @@ fn distinct(mut events: Vec<execution::Status>) -> Vec<execution::Status> {
     events
 }
 
-fn unknown(error: store::Error) -> Problem {
-    match error {
-        store::Error::NotFound => Problem::not_found("webhook"),
-        other => other.into(),
-    }
-}
-
 /// Scheme and host of a URL.
 fn origin(url: &str) -> String {
     Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
 }
 
 fn wire(webhook: store::webhook::Webhook, caller: &Caller) -> Webhook {
-    let manages = caller.scopes.allow(Scope::Manage);
+    let manages = caller.scopes.allows(Scope::Manage);
     let (disabled_at, disabled_reason) = webhook.disabled.unzip();
     Webhook {
         id: webhook.id,
@@ -268,7 +258,7 @@ fn wire(webhook: store::webhook::Webhook, caller: &Caller) -> Webhook {
         enabled: disabled_at.is_none(),
         disabled_reason,
         disabled_at,
-        failing_since: webhook.failing_since,
+        failing_since_at: webhook.failing_since,
         secret_version: webhook.secret_version,
         created_at: webhook.created_at,
         updated_at: webhook.updated_at,

@@ -1,26 +1,31 @@
-//! Workspaces: who the tenants are, and what each may use.
+//! Workspaces: the tenants, and their limits.
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use kernel::ids::WorkspaceId;
-use store::workspace::{COUNTED, Change, NewWorkspace};
+use kernel::workspace::{check_backlog, check_limit, check_name, check_weight};
+use store::workspace::{MAX_COUNTED, NewWorkspace, WorkspaceChange};
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::page::list_params;
+use super::problem::{check_field, no_such};
 use super::{Api, Code, Problem, page};
-use crate::wire::{Capacity, ChangeWorkspace, Count, CreateWorkspace, Page, WaitingCounts, Workspace};
+use crate::wire::{BoundedCount, Capacity, ChangeWorkspace, CreateWorkspace, Page, WaitingCounts, Workspace};
+
+const DEFAULT_TIER: &str = "FREE";
+const DEFAULT_WEIGHT: i16 = 1;
 
 list_params! {
-    pub(crate) struct List {
-        /// Exactly this name.
+    pub(crate) struct ListWorkspacesParams {
+        /// List only the workspace with this exact name.
         name: Option<String>,
     }
 }
 
-/// Makes a workspace. Needs a root key.
+/// Creates a workspace. Needs a root key.
 #[utoipa::path(post, path = "/workspaces", tag = "workspaces", request_body = CreateWorkspace,
     responses((status = 201, body = Workspace)))]
 pub(crate) async fn create(
@@ -28,15 +33,15 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     Json(body): Json<CreateWorkspace>,
 ) -> Result<impl IntoResponse, Problem> {
-    caller.root()?;
-    check_name(&body.name)?;
+    caller.require_root()?;
+    check_field("name", Some(body.name.as_str()), check_name)?;
     check_numbers(body.limit, body.weight, body.max_backlog)?;
     let new = NewWorkspace {
         id: WorkspaceId(store::new_id()),
         name: body.name,
-        tier: body.tier.unwrap_or_else(|| "FREE".to_owned()),
+        tier: body.tier.unwrap_or_else(|| DEFAULT_TIER.to_owned()),
         limit_override: body.limit,
-        weight: body.weight.unwrap_or(1),
+        weight: body.weight.unwrap_or(DEFAULT_WEIGHT),
         max_backlog: body.max_backlog,
     };
     api.store.create_workspace(&new, &caller.actor).await.map_err(|error| unknown_tier(error, Some(&new.tier)))?;
@@ -44,15 +49,15 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Reply(wire(workspace))))
 }
 
-/// Workspaces by name: all of them with a root key, its own with a workspace's.
-#[utoipa::path(get, path = "/workspaces", tag = "workspaces", params(List),
+/// Lists workspaces by name. A key of a workspace sees only its own.
+#[utoipa::path(get, path = "/workspaces", tag = "workspaces", params(ListWorkspacesParams),
     responses((status = 200, body = Page<Workspace>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<List>,
+    Params(params): Params<ListWorkspacesParams>,
 ) -> Result<Reply<Page<Workspace>>, Problem> {
-    let (limit, after) = params.page(page::List::Workspaces, page::text_of)?;
+    let (limit, after) = params.page(page::ListKind::Workspaces, page::text_of)?;
     if let Some(own) = caller.workspace {
         let workspace = wire(api.store.workspace(own).await?);
         let items = if params.name.is_none_or(|name| name == workspace.name) { vec![workspace] } else { Vec::new() };
@@ -67,11 +72,11 @@ pub(crate) async fn list(
         return Ok(Reply(Page { items, next_cursor: None }));
     }
     let rows = api.store.workspaces(after.as_deref().unwrap_or_default(), limit + 1).await?;
-    let cursor = |row: &store::workspace::Workspace| page::write(page::List::Workspaces, row.name.as_bytes());
+    let cursor = |row: &store::workspace::Workspace| page::write(page::ListKind::Workspaces, row.name.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
-/// One workspace, with what it uses now.
+/// Reads a workspace, with its current usage.
 #[utoipa::path(get, path = "/workspaces/{id}", tag = "workspaces", params(("id" = WorkspaceId, Path)),
     responses((status = 200, body = Workspace)))]
 pub(crate) async fn get(
@@ -80,10 +85,10 @@ pub(crate) async fn get(
     Id(id): Id<WorkspaceId>,
 ) -> Result<Reply<Workspace>, Problem> {
     visible(&caller, id)?;
-    Ok(Reply(wire(api.store.workspace(id).await.map_err(not_found)?)))
+    Ok(Reply(wire(api.store.workspace(id).await.map_err(no_such("workspace"))?)))
 }
 
-/// What a workspace has room for, and what waits. Counts stop at 1,000.
+/// The capacity of a workspace: its slots, and its waiting executions. Counts stop at 1,000.
 #[utoipa::path(get, path = "/workspaces/{id}/capacity", tag = "workspaces", params(("id" = WorkspaceId, Path)),
     responses((status = 200, body = Capacity)))]
 pub(crate) async fn capacity(
@@ -92,8 +97,8 @@ pub(crate) async fn capacity(
     Id(id): Id<WorkspaceId>,
 ) -> Result<Reply<Capacity>, Problem> {
     visible(&caller, id)?;
-    let found = api.store.capacity(id).await.map_err(not_found)?;
-    let counted = |count: i64| Count { count: count.min(COUNTED), more: count > COUNTED };
+    let found = api.store.capacity(id).await.map_err(no_such("workspace"))?;
+    let counted = |count: i64| BoundedCount { count: count.min(MAX_COUNTED), more: count > MAX_COUNTED };
     Ok(Reply(Capacity {
         workspace_id: id,
         limit: found.limit,
@@ -111,7 +116,9 @@ pub(crate) async fn capacity(
     }))
 }
 
-/// Changes what a workspace may use. Needs a root key.
+/// Changes the tier and the limits of a workspace. Needs a root key.
+///
+/// An omitted field keeps its value; null resets it.
 #[utoipa::path(patch, path = "/workspaces/{id}", tag = "workspaces", params(("id" = WorkspaceId, Path)),
     request_body = ChangeWorkspace, responses((status = 200, body = Workspace)))]
 pub(crate) async fn change(
@@ -121,21 +128,26 @@ pub(crate) async fn change(
     Json(body): Json<ChangeWorkspace>,
 ) -> Result<Reply<Workspace>, Problem> {
     visible(&caller, id)?;
-    caller.root()?;
-    check_numbers(body.limit.flatten(), body.weight, body.max_backlog.flatten())?;
+    caller.require_root()?;
     let ChangeWorkspace { tier, limit, weight, max_backlog } = body;
-    let change = Change { tier, limit_override: limit, weight, max_backlog };
+    check_numbers(limit.flatten(), weight.flatten(), max_backlog.flatten())?;
+    let change = WorkspaceChange {
+        tier: tier.map(|tier| tier.unwrap_or_else(|| DEFAULT_TIER.to_owned())),
+        limit_override: limit,
+        weight: weight.map(|weight| weight.unwrap_or(DEFAULT_WEIGHT)),
+        max_backlog,
+    };
     let changed = api.store.change_workspace(id, &change, &caller.actor).await;
     changed.map_err(|error| match error {
-        store::Error::NotFound => not_found(error),
+        store::Error::NotFound => no_such("workspace")(error),
         other => unknown_tier(other, change.tier.as_deref()),
     })?;
-    // A raised limit has room for what waits.
-    api.hints.ready(id);
+    // A higher limit lets waiting executions start.
+    api.notifier.notify_ready(id);
     Ok(Reply(wire(api.store.workspace(id).await?)))
 }
 
-/// Another workspace's existence is nobody's business.
+/// Refuses a workspace that this key may not see, as if it did not exist.
 pub(crate) fn visible(caller: &Caller, id: WorkspaceId) -> Result<(), Problem> {
     match caller.workspace {
         Some(own) if own != id => Err(Problem::not_found("workspace")),
@@ -143,51 +155,21 @@ pub(crate) fn visible(caller: &Caller, id: WorkspaceId) -> Result<(), Problem> {
     }
 }
 
-pub(crate) fn not_found(error: store::Error) -> Problem {
-    match error {
-        store::Error::NotFound => Problem::not_found("workspace"),
-        other => other.into(),
-    }
-}
-
 fn unknown_tier(error: store::Error, tier: Option<&str>) -> Problem {
     if error.refused_by("workspace_tier_fkey") {
         let tier = tier.unwrap_or_default();
-        return Problem::new(Code::ValidationFailed, format!("there is no tier {tier:?}: use FREE, PRO or ENTERPRISE"));
+        return Problem::new(
+            Code::ValidationFailed,
+            format!("tier: unknown tier {tier:?}; use FREE, PRO or ENTERPRISE"),
+        );
     }
     error.into()
 }
 
-pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
-    let fine = (1..=200).contains(&name.chars().count()) && !name.chars().any(is_unseen) && name.trim() == name;
-    if fine {
-        Ok(())
-    } else {
-        let detail =
-            "name: 1 to 200 characters, none that cannot be seen or turns the others around, no space at either end";
-        Err(Problem::new(Code::ValidationFailed, detail))
-    }
-}
-
-/// Control characters, and those that make a text look like another: marks that change the direction of
-/// writing, and spaces without width. Joiners stay: scripts and emoji need them.
-fn is_unseen(c: char) -> bool {
-    let misleads = matches!(c,
-        '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
-    c.is_control() || misleads
-}
-
 fn check_numbers(limit: Option<i32>, weight: Option<i16>, max_backlog: Option<i32>) -> Result<(), Problem> {
-    if max_backlog.is_some_and(|most| most < 0) {
-        return Err(Problem::new(Code::ValidationFailed, "maxBacklog: 0 or more"));
-    }
-    if limit.is_some_and(|limit| !(0..=100_000).contains(&limit)) {
-        return Err(Problem::new(Code::ValidationFailed, "limit: 0 to 100000"));
-    }
-    if weight.is_some_and(|weight| !(1..=100).contains(&weight)) {
-        return Err(Problem::new(Code::ValidationFailed, "weight: 1 to 100"));
-    }
-    Ok(())
+    check_field("maxBacklog", max_backlog, check_backlog)?;
+    check_field("limit", limit, check_limit)?;
+    check_field("weight", weight, check_weight)
 }
 
 pub(crate) fn wire(workspace: store::workspace::Workspace) -> Workspace {

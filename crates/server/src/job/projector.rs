@@ -1,19 +1,20 @@
-//! Our own worker of jobs: those whose binding has a definition become executions.
+//! The service's own worker of jobs: it starts an execution for each job whose binding names a workflow.
 //!
 //! Invariants
-//! - Look, decide, do: what is to become of a job is the kernel's (`kernel::event::binding`); claiming it and
-//!   enqueueing its execution are one transaction, so a job that somebody else took meanwhile starts nothing.
-//! - The input is judged as a start's is, by the version that is published then, and that version is run. One that does
-//!   not fit fails its job like anything else that keeps it from beginning: a try that counts, and the next may find
-//!   another version or another binding.
-//! - Woken when this process appended events, when anybody's change rings the bell, and by the poll in any case; safe
-//!   to run twice and in every process at once.
-//! - A job that spoils its batch ends alone, with its reason.
+//! - The kernel decides whether a job starts an execution, is skipped or fails (`kernel::event::binding`). One
+//!   transaction claims the job and enqueues its execution. If another worker claimed the job first, no execution
+//!   starts.
+//! - The input is checked like the input of any start request, against the published version, and the execution runs
+//!   that version. An invalid input fails the job, and the failure counts as an attempt of the job. The next attempt
+//!   reads the published version and the binding again.
+//! - The loop wakes when this process has appended events, when another process notifies it of a change, and at the
+//!   poll interval. Any number of processes may run it at the same time.
+//! - If one job makes the statement of a whole batch fail, only that job fails, and the reason is stored with it.
 //!
-//! What happens if this process dies: before the commit the job is pending, and the next look takes it; after it, the
-//! execution waits in the queue like any other, and its end is the job's.
+//! What happens if this process dies: before the commit the job is still pending, and the next pass of any process
+//! claims it. After the commit the execution waits in the queue. When the execution ends, the job ends with it.
 //!
-//! Not here: what brings jobs back (`projector::recovery`), ending them (`store`'s `functions/complete.sql`).
+//! Not here: making jobs pending again (`job::recovery`), ending jobs (`store`'s `functions/complete.sql`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,116 +25,124 @@ use kernel::ids::ExecutionId;
 use kernel::queue::Priority;
 use serde_json::Value;
 use store::Store;
-use store::batch::{Fate, by_halves};
-use store::job::ours::{Begin, Begun, Due, What};
+use store::batch::{BatchResult, by_halves};
+use store::job::projector::{DueJob, JobAction, JobStart, JobStartOutcome};
 use store::queue::enqueue::Start;
 
-use crate::definition::inputs::{self, InputRules, Verdict, reason, rounds};
-use crate::process::hints::Hints;
+use crate::definition::inputs::{self, InputRules, InputVerdict, check_attempts, format_problems};
+use crate::process::notifications::Notifier;
 
-/// Jobs looked at in one commit.
+/// The most jobs in one commit.
 const BATCH: i32 = 100;
 
 pub(crate) struct Projector {
     pub(crate) store: Store,
-    pub(crate) hints: Hints,
+    pub(crate) notifier: Notifier,
     pub(crate) input_rules: InputRules,
-    /// Whom the projection names: `{hostname}-{pid}`.
+    /// The name that claimed jobs store as their worker: `{hostname}-{pid}`.
     pub(crate) worker: String,
     pub(crate) max_backlog: Option<i32>,
     pub(crate) max_generations: u32,
 }
 
 impl Projector {
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
         let mut open = self.store.due_jobs(BATCH).await?;
         let full = open.len() >= usize::try_from(BATCH).unwrap_or(usize::MAX);
-        // What is still open then, the next poll comes back to.
-        for _ in rounds() {
+        // Jobs whose version changed at every attempt stay pending until the next poll.
+        for _ in check_attempts() {
             if open.is_empty() {
                 break;
             }
-            open = self.take(open).await?;
+            open = self.begin_jobs(open).await?;
         }
         Ok(full.then_some(Duration::ZERO))
     }
 
-    /// Takes jobs; answers those that must be judged anew.
-    async fn take(&self, due: Vec<Due>) -> Result<Vec<Due>, store::Error> {
-        let begins = self.judged(due.iter().map(|due| begin(due, self.max_generations)).collect()).await?;
+    /// Claims jobs and enqueues their executions. Returns the jobs whose input must be checked again, because another
+    /// version was published in the meantime.
+    async fn begin_jobs(&self, due: Vec<DueJob>) -> Result<Vec<DueJob>, store::Error> {
+        let begins = self.with_checked_inputs(due.iter().map(|due| begin(due, self.max_generations)).collect()).await?;
         let call = |some| self.store.begin_jobs(some, &self.worker, self.max_backlog);
         let (mut enqueued, mut moved) = (BTreeSet::new(), Vec::new());
         for ((begin, due), fate) in begins.iter().zip(due).zip(by_halves(&begins, call).await?) {
             match fate {
-                Fate::Done(Begun::Started(_)) => drop(enqueued.insert(begin.workspace)),
-                Fate::Done(Begun::Moved) => moved.push(due),
-                Fate::Done(Begun::Skipped | Begun::Failed | Begun::Later | Begun::Lost) => {}
-                Fate::Refused(error) => self.spoilt(begin, &error).await?,
+                BatchResult::Done(JobStartOutcome::Started(_)) => drop(enqueued.insert(begin.workspace)),
+                BatchResult::Done(JobStartOutcome::VersionChanged) => moved.push(due),
+                BatchResult::Done(
+                    JobStartOutcome::Skipped
+                    | JobStartOutcome::Failed
+                    | JobStartOutcome::BacklogFull
+                    | JobStartOutcome::Lost,
+                ) => {}
+                BatchResult::Refused(error) => self.fail(begin, &error).await?,
             }
         }
-        enqueued.into_iter().for_each(|workspace| self.hints.enqueued(workspace));
+        enqueued.into_iter().for_each(|workspace| self.notifier.notify_enqueued(workspace));
         Ok(moved)
     }
 
-    /// The same with inputs as the published versions want them, or why they do not fit.
-    async fn judged(&self, mut begins: Vec<Begin>) -> Result<Vec<Begin>, store::Error> {
+    /// Checks the inputs of jobs against the published versions. A valid input gets the defaults of its version; a job
+    /// with an invalid input is marked as failed.
+    async fn with_checked_inputs(&self, mut begins: Vec<JobStart>) -> Result<Vec<JobStart>, store::Error> {
         let starts: Vec<(usize, Start)> =
             begins.iter().enumerate().filter_map(|(at, begin)| Some((at, start(begin)?))).collect();
-        let verdicts = match self.input_rules.judge(&self.store, &starts, true).await {
+        let verdicts = match self.input_rules.check(&self.store, &starts, true).await {
             Ok(verdicts) => verdicts,
             Err(inputs::Error::Store(error)) => return Err(error),
-            // Only a workspace's own turn may be busy, and this loop uses the service's.
+            // This cannot happen: only the computing share of a workspace can be busy, and this loop uses the service's
+            // own share.
             Err(inputs::Error::Busy) => return Ok(Vec::new()),
         };
         for ((at, _), verdict) in starts.into_iter().zip(verdicts) {
             let begin = &mut begins[at];
-            match (verdict, &mut begin.what) {
-                (Verdict::Good { input: Some(filled), published }, What::Start { input, .. }) => {
+            match (verdict, &mut begin.action) {
+                (InputVerdict::Valid { input: Some(filled), published }, JobAction::Start { input, .. }) => {
                     *input = filled;
                     begin.published = published;
                 }
-                (Verdict::Refused(problems), what) => *what = What::Fail(reason(&problems)),
-                (Verdict::Good { .. }, _) => {}
+                (InputVerdict::Invalid(problems), action) => *action = JobAction::Fail(format_problems(&problems)),
+                (InputVerdict::Valid { .. }, _) => {}
             }
         }
         Ok(begins)
     }
 
-    /// The database cannot hold what this job would start: it fails instead.
-    async fn spoilt(&self, begin: &Begin, error: &store::Error) -> Result<(), store::Error> {
-        tracing::warn!(job = %begin.job, error = %error, "A job's execution cannot be stored");
-        let what = What::Fail("the database cannot hold what this event would start".to_owned());
-        let failed = Begin { what, published: None, ..begin.clone() };
+    /// Fails a job whose execution the database cannot store.
+    async fn fail(&self, begin: &JobStart, error: &store::Error) -> Result<(), store::Error> {
+        tracing::warn!(job_id = %begin.job, error = %error, "Job failed: the database refused to store its execution");
+        let action = JobAction::Fail("the database cannot store the execution that this event would start".to_owned());
+        let failed = JobStart { action, published: None, ..begin.clone() };
         self.store.begin_jobs(&[failed], &self.worker, self.max_backlog).await.map(drop)
     }
 }
 
-fn begin(due: &Due, max_generations: u32) -> Begin {
+fn begin(due: &DueJob, max_generations: u32) -> JobStart {
     let execution = ExecutionId(store::new_id());
-    let what = match decide(&due.rule, &due.event, execution, due.retry_count) {
+    let action = match decide(&due.rule, &due.event, execution, due.retry_count) {
         Ok(Decision::Start { input, trigger, workflow_id }) => {
             match generation::check(generation::of(&trigger), max_generations) {
-                Ok(()) => What::Start { input, trigger, workflow_id },
-                Err(failure) => What::Fail(format!("{}: {}", failure.class.name(), failure.message)),
+                Ok(()) => JobAction::Start { input, trigger, workflow_id },
+                Err(failure) => JobAction::Fail(format!("{}: {}", failure.class.name(), failure.message)),
             }
         }
-        Ok(Decision::Skip) => What::Skip,
-        Err(failure) => What::Fail(failure.message),
+        Ok(Decision::Skip) => JobAction::Skip,
+        Err(failure) => JobAction::Fail(failure.message),
     };
-    Begin {
+    JobStart {
         job: due.id,
         retry_count: due.retry_count,
         execution,
         workspace: due.workspace,
         definition: due.definition,
         published: None,
-        what,
+        action,
     }
 }
 
-/// What a job would start, to be judged.
-fn start(begin: &Begin) -> Option<Start> {
-    let What::Start { input, .. } = &begin.what else { return None };
+/// The start request of a job, whose input is checked. None if the job starts no execution.
+fn start(begin: &JobStart) -> Option<Start> {
+    let JobAction::Start { input, .. } = &begin.action else { return None };
     Some(Start {
         execution: begin.execution,
         workspace: begin.workspace,

@@ -1,56 +1,64 @@
-//! Who is over: the silent are declared dead, and the long dead forgotten.
+//! Declares silent processes dead, and deletes the rows of processes that died long ago.
 //!
 //! Invariants
-//! - Only a process whose own heartbeats were steady all that time calls another dead.
+//! - A process declares another process dead only if its own heartbeats have succeeded without a gap for longer than
+//!   `process.run_lease_ms`. Otherwise an outage of the database may be the reason why the other process is silent.
 //!
-//! Not here: taking up what the dead left (`queue::takeover`, `run::resume`), saying that this one lives (`heartbeat`).
+//! Not here: taking over the work of dead processes (`queue::takeover`, `run::resume`), sending heartbeats
+//! (`heartbeat`).
 
 use parking_lot::Mutex;
 
 use std::time::{Duration, Instant};
 
-use engine::embedded::NAME;
+use engine::log_event;
+use kernel::signals::events;
 use store::Store;
 use tokio::sync::watch;
 
 use crate::config::{Process, ms};
-use crate::process::heartbeat::Alive;
+use crate::process::heartbeat::Membership;
 
-/// How often ended processes are forgotten.
-const FORGET_EVERY: Duration = Duration::from_secs(600);
+/// How often the rows of dead processes are deleted.
+const DELETE_EVERY: Duration = Duration::from_secs(600);
 
-pub(crate) struct Processes {
+pub(crate) struct DeadProcessDetector {
     store: Store,
     settings: Process,
-    alive: watch::Receiver<Option<Alive>>,
-    forgot_at: Mutex<Option<Instant>>,
+    membership: watch::Receiver<Option<Membership>>,
+    deleted_at: Mutex<Option<Instant>>,
 }
 
-impl Processes {
-    pub(crate) fn new(store: Store, settings: Process, alive: watch::Receiver<Option<Alive>>) -> Processes {
-        Processes { store, settings, alive, forgot_at: Mutex::default() }
+impl DeadProcessDetector {
+    pub(crate) fn new(
+        store: Store,
+        settings: Process,
+        membership: watch::Receiver<Option<Membership>>,
+    ) -> DeadProcessDetector {
+        DeadProcessDetector { store, settings, membership, deleted_at: Mutex::default() }
     }
 
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
-        let silence = alive.silence(ms(self.settings.runs_after_ms));
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
+        let Some(membership) = self.membership.borrow().clone() else { return Ok(None) };
+        let silence = membership.liveness_rule(ms(self.settings.run_lease_ms));
         if silence.steady {
             for dead in self.store.end_silent(silence.dead_after).await? {
-                tracing::warn!(process_id = %dead, "A process fell silent; its runs are taken over");
+                log_event!(events::PROCESS_DEAD, process_id = %dead);
             }
         }
-        if self.is_time_to_forget() {
-            self.store.forget_processes(NAME).await?;
+        if self.is_deletion_due() {
+            self.store.delete_old_processes().await?;
         }
-        // While somebody is known to be dead, every moment counts.
-        Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms) / 4))
+        // While a process is known to be dead, the passes are more frequent, because its runs make no progress until
+        // another process takes them over.
+        Ok((membership.dead_processes > 0).then(|| ms(self.settings.heartbeat_ms) / 4))
     }
 
-    fn is_time_to_forget(&self) -> bool {
-        let mut forgot_at = self.forgot_at.lock();
-        let due = forgot_at.is_none_or(|at| at.elapsed() >= FORGET_EVERY);
+    fn is_deletion_due(&self) -> bool {
+        let mut deleted_at = self.deleted_at.lock();
+        let due = deleted_at.is_none_or(|at| at.elapsed() >= DELETE_EVERY);
         if due {
-            *forgot_at = Some(Instant::now());
+            *deleted_at = Some(Instant::now());
         }
         due
     }

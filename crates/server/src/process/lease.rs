@@ -1,16 +1,17 @@
-//! One process at a time: a lease that its holder keeps for as long as it lives.
+//! Leases for work that only one process at a time does. The process that holds a lease keeps it until it shuts down.
 //!
-//!     free ──lock──▶ held ──extend, well before it is over──▶ held ──stop──▶ given back
+//!     free ──lock──▶ held ──extend, well before it expires──▶ held ──stop──▶ released
 //!      ▲                └──lost, or not extended in time──▶ free
-//!      └── taken: skip, and ask again at the next poll; at each heartbeat while its holder is known to be dead
+//!      └── held by another process: retry at the next poll, or at each heartbeat while its holder is known to be dead
 //!
 //! Invariants
-//! - `is_held` is never true for longer than the lease lasts: what was sent before the answer counts
-//!   from when it was sent, by the monotonic clock.
-//! - A holder is named by its process id, so that others may take the lease as soon as that process is known to be
-//!   dead. One that comes back under a new id holds nothing.
-//! - A process that may not claim (`protocol`) neither takes nor keeps it: others would wait for it in vain.
-//! - Nothing that must be exact relies on it: two who believe to hold it do no harm, only work twice.
+//! - `is_held` is never true for longer than the lease lasts. Its duration is measured by the monotonic clock, from the
+//!   moment when the statement was sent, not from the database's answer.
+//! - The name of a holder contains its process id, so that other processes may take the lease as soon as that process
+//!   is known to be dead. A process that registers under a new id no longer holds its earlier leases.
+//! - A process that may not claim (`protocol`) neither acquires nor keeps a lease. Otherwise nothing would be
+//!   dispatched, because the other processes wait for the holder.
+//! - Limits hold without leases: if two processes believe that they hold the same lease, they only do work twice.
 //!
 //! Not here: the table (`store::process::lease`).
 
@@ -21,51 +22,52 @@ use std::time::{Duration, Instant};
 use kernel::ids::ProcessId;
 use kernel::signals::{metrics, spans};
 use store::Store;
-use store::process::lease::{HeldBy, Lease};
+use store::process::lease::{Lease, LeaseHolder};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::process::heartbeat::Alive;
-use crate::process::protocol::Rules;
+use crate::process::heartbeat::Membership;
+use crate::process::protocol::ClaimProtocol;
 
-/// Handing waiting items to the engine, as the source documents name and time it.
+/// The lease for dispatching, with the name and times of the source documents.
 pub(crate) const DISPATCH: Lease =
     Lease { name: "processExecutionQueue", at_most: Duration::from_secs(4 * 60), at_least: Duration::from_secs(10) };
-/// Taking over claimed items whose claimer is gone, likewise.
+/// The lease for taking over claimed items whose claimer is dead, with the name and times of the source documents.
 pub(crate) const RECOVERY: Lease =
     Lease { name: "recoverStaleQueueItems", at_most: Duration::from_secs(2 * 60), at_least: Duration::from_secs(30) };
 
-/// Whether this process may do what a lease is for. Cheap to clone.
+/// Whether this process holds a lease that its work requires. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
-    /// None: no lease is needed.
+pub(crate) struct LeaseState {
+    /// When the lease expires: the inner `None` means that it is not held, the outer `None` that no lease is required.
     until: Option<Arc<Mutex<Option<Instant>>>>,
     changed: watch::Sender<()>,
 }
 
-impl Turn {
-    /// Everybody's at any time.
-    pub(crate) fn always() -> Turn {
-        Turn { until: None, changed: watch::Sender::new(()) }
+impl LeaseState {
+    /// The state for work that requires no lease.
+    pub(crate) fn not_required() -> LeaseState {
+        LeaseState { until: None, changed: watch::Sender::new(()) }
     }
 
-    /// The lease's holder's.
-    pub(crate) fn leased() -> Turn {
-        Turn { until: Some(Arc::default()), changed: watch::Sender::new(()) }
+    /// The state for work that only the holder of the lease may do. The lease is not held yet.
+    pub(crate) fn required() -> LeaseState {
+        LeaseState { until: Some(Arc::default()), changed: watch::Sender::new(()) }
     }
 
+    /// True if this process holds the lease now, or if no lease is required.
     pub(crate) fn is_held(&self) -> bool {
         let Some(until) = &self.until else { return true };
         until.lock().is_some_and(|until| until > Instant::now())
     }
 
-    /// There is only one at a time, so whoever it is looks after everything.
-    pub(crate) fn is_exclusive(&self) -> bool {
+    /// True if only one process at a time does this work, which then covers all shards.
+    pub(crate) fn is_required(&self) -> bool {
         self.until.is_some()
     }
 
-    /// Rings when it is taken or lost.
+    /// A receiver that is notified when this process acquires or loses the lease.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -78,49 +80,49 @@ impl Turn {
     }
 }
 
-/// Keeps asking for a lease, and keeps it once it is had.
-pub(crate) struct Holder {
+/// Tries to acquire a lease, and extends the lease while this process holds it.
+pub(crate) struct LeaseKeeper {
     pub(crate) store: Store,
     pub(crate) lease: Lease,
-    /// Where this process runs: the first part of its name as a holder.
+    /// The host of this process: the first part of its name as a holder.
     pub(crate) host: String,
-    pub(crate) turn: Turn,
+    pub(crate) state: LeaseState,
     pub(crate) poll: Duration,
     /// A process that was silent for this long is dead.
     pub(crate) dead_after: Duration,
-    pub(crate) alive: watch::Receiver<Option<Alive>>,
-    pub(crate) rules: Rules,
+    pub(crate) membership: watch::Receiver<Option<Membership>>,
+    pub(crate) claim_protocol: ClaimProtocol,
     pub(crate) stop: CancellationToken,
 }
 
-impl Holder {
+impl LeaseKeeper {
     pub(crate) async fn run(mut self) {
         let mut held_as = None;
         while !self.stop.is_cancelled() {
-            let alive = self.alive.borrow_and_update().clone();
-            let process = alive.as_ref().map(|alive| alive.process);
+            let membership = self.membership.borrow_and_update().clone();
+            let process = membership.as_ref().map(|membership| membership.process);
             if held_as.is_some() && held_as != process {
-                self.turn.set(None);
+                self.state.set(None);
                 held_as = None;
             }
-            if let Some(process) = held_as.filter(|_| !self.rules.may_claim()) {
-                self.give_back(&self.name(process)).await;
-                self.turn.set(None);
+            if let Some(process) = held_as.filter(|_| !self.claim_protocol.may_claim()) {
+                self.release(&self.name(process)).await;
+                self.state.set(None);
                 held_as = None;
             }
-            let pause = match &alive {
+            let pause = match &membership {
                 None => self.poll,
-                Some(_) if !self.rules.may_claim() => self.poll,
-                Some(alive) if self.turn.is_held() => self.extend(&self.name(alive.process)).await,
-                Some(alive) => self.lock(&self.name(alive.process), alive).await,
+                Some(_) if !self.claim_protocol.may_claim() => self.poll,
+                Some(membership) if self.state.is_held() => self.extend(&self.name(membership.process)).await,
+                Some(membership) => self.lock(&self.name(membership.process), membership).await,
             };
-            if self.turn.is_held() {
+            if self.state.is_held() {
                 held_as = process;
             }
             self.wait(pause, process).await;
         }
         if let Some(process) = held_as {
-            self.give_back(&self.name(process)).await;
+            self.release(&self.name(process)).await;
         }
     }
 
@@ -128,25 +130,27 @@ impl Holder {
         format!("{}/{process}", self.host)
     }
 
-    /// Waits that long, or until something is to be done sooner: this process has another id, or the lease's holder
-    /// died. That some other process ended is no reason to ask: what is refused counts as a failure.
+    /// Waits for `pause`, or until there is something to do sooner: this process has a new id, or the holder of the
+    /// lease died. The death of another process does not end the wait, because an attempt to acquire the lease would
+    /// fail and be counted in `LOCK_FAILURES`.
     async fn wait(&mut self, pause: Duration, process: Option<ProcessId>) {
-        let (sleep, mut rules) = (tokio::time::sleep(pause), self.rules.changes());
+        let (sleep, mut protocol) = (tokio::time::sleep(pause), self.claim_protocol.changes());
         tokio::pin!(sleep);
         loop {
             tokio::select! {
                 () = &mut sleep => return,
                 () = self.stop.cancelled() => return,
-                _ = rules.changed() => return,
-                changed = self.alive.changed() => {
-                    let (now, somebody_died) = {
-                        let alive = self.alive.borrow_and_update();
-                        (alive.as_ref().map(|alive| alive.process), alive.as_ref().is_some_and(|alive| alive.dead > 0))
+                _ = protocol.changed() => return,
+                changed = self.membership.changed() => {
+                    let (now, some_process_died) = {
+                        let membership = self.membership.borrow_and_update();
+                        let some_died = membership.as_ref().is_some_and(|membership| membership.dead_processes > 0);
+                        (membership.as_ref().map(|membership| membership.process), some_died)
                     };
                     if changed.is_err() || now != process {
                         return;
                     }
-                    if somebody_died && !self.turn.is_held() && self.holder_is_gone().await {
+                    if some_process_died && !self.state.is_held() && self.holder_is_dead().await {
                         return;
                     }
                 }
@@ -154,29 +158,34 @@ impl Holder {
         }
     }
 
-    /// Nobody holds the lease, or a process that is dead. If that cannot be found out, the next poll does.
-    async fn holder_is_gone(&self) -> bool {
+    /// True if no process holds the lease, or if its holder is dead. False if the database does not answer, because the
+    /// next poll tries to acquire the lease in any case.
+    async fn holder_is_dead(&self) -> bool {
         let held_by = self.store.lease_holder(self.lease, self.dead_after).await;
         held_by.is_ok_and(|held_by| held_by.is_none_or(|held_by| held_by.dead))
     }
 
-    async fn lock(&self, name: &str, alive: &Alive) -> Duration {
+    async fn lock(&self, name: &str, membership: &Membership) -> Duration {
         let sent = Instant::now();
         let taken = async {
             if self.store.lock(self.lease, name).await? {
                 return Ok(true);
             }
-            self.store.lock_of_dead(self.lease, name, alive.silence(self.dead_after)).await
+            self.store.take_over_lease(self.lease, name, membership.liveness_rule(self.dead_after)).await
         };
         match taken.await {
             Ok(true) => {
-                tracing::info!(lease = self.lease.name, "This process holds the lease");
-                self.turn.set(Some(sent + self.lease.at_most));
+                tracing::info!(lease = self.lease.name, "Lease acquired by this process");
+                self.state.set(Some(sent + self.lease.at_most));
                 return self.lease.at_most / 3;
             }
-            Ok(false) => tracing::debug!(lease = self.lease.name, "The lease is taken"),
+            Ok(false) => tracing::debug!(lease = self.lease.name, "Lease is held by another process"),
             Err(error) => {
-                tracing::warn!(lease = self.lease.name, error = &error as &dyn std::error::Error, "No lease");
+                tracing::warn!(
+                    lease = self.lease.name,
+                    error = &error as &dyn std::error::Error,
+                    "Lease could not be acquired; retrying at the next poll"
+                );
             }
         }
         ::metrics::counter!(metrics::LOCK_FAILURES.name).increment(1);
@@ -187,45 +196,56 @@ impl Holder {
         let sent = Instant::now();
         match self.store.extend(self.lease, name).await {
             Ok(true) => {
-                self.turn.set(Some(sent + self.lease.at_most));
+                self.state.set(Some(sent + self.lease.at_most));
                 self.lease.at_most / 3
             }
             Ok(false) => {
-                tracing::warn!(lease = self.lease.name, "The lease was lost");
+                tracing::warn!(
+                    lease = self.lease.name,
+                    "Lease lost: another process holds it; this process retries at each poll"
+                );
                 ::metrics::counter!(metrics::LOCK_FAILURES.name).increment(1);
-                self.turn.set(None);
+                self.state.set(None);
                 self.poll
             }
-            // It is still held until its time is over.
+            // This process still holds the lease until it expires.
             Err(error) => {
-                tracing::warn!(lease = self.lease.name, error = &error as &dyn std::error::Error, "Not extended yet");
+                tracing::warn!(
+                    lease = self.lease.name,
+                    error = &error as &dyn std::error::Error,
+                    "Lease could not be extended; retrying until the lease expires"
+                );
                 self.poll
             }
         }
     }
 
-    async fn give_back(&self, name: &str) {
-        if !self.turn.is_held() {
+    async fn release(&self, name: &str) {
+        if !self.state.is_held() {
             return;
         }
-        self.turn.set(None);
+        self.state.set(None);
         let span = tracing::debug_span!(spans::RELEASE_LOCK.name, lock = self.lease.name);
         if let Err(error) = self.store.unlock(self.lease, name).instrument(span).await {
-            tracing::warn!(lease = self.lease.name, error = %error, "The lease was not given back; it ends by itself");
+            tracing::warn!(
+                lease = self.lease.name,
+                error = %error,
+                "Lease could not be released; other processes can acquire it when it expires"
+            );
         }
     }
 }
 
-/// Why nobody dispatches, if nobody does who can be told of: by who holds the lease.
-pub(crate) fn trouble(held_by: Option<&HeldBy>) -> Option<String> {
+/// Why no process dispatches, judged by the holder of the lease; none if a living process of this service holds it.
+pub(crate) fn dispatch_problem(held_by: Option<&LeaseHolder>) -> Option<String> {
     let name = DISPATCH.name;
     match held_by {
-        None => Some(format!("no process holds the lease {name}; one takes it at its next poll")),
-        Some(HeldBy { name: by, dead: true, .. }) => {
-            Some(format!("{by} held the lease {name} and died; another process takes over within seconds"))
+        None => Some(format!("no process holds the lease {name}; a process acquires the lease at its next poll")),
+        Some(LeaseHolder { name: by, dead: true, .. }) => {
+            Some(format!("{by} held the lease {name} and died; another process acquires the lease within seconds"))
         }
-        Some(HeldBy { name: by, ours: false, .. }) => Some(format!(
-            "another program ({by}) holds the lease {name}; nothing is dispatched until it gives the lease back"
+        Some(LeaseHolder { name: by, is_forebay: false, .. }) => Some(format!(
+            "another program ({by}) holds the lease {name}; nothing is dispatched until that program releases the lease"
         )),
         Some(_) => None,
     }

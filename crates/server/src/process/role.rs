@@ -1,13 +1,13 @@
-//! What a process does; each says its roles.
+//! The roles that a process may have.
 
-/// What a process does.
+/// A role of a process: a part of the service's work that the process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Answers requests.
+    /// Answers HTTP requests of the API.
     Api,
-    /// Hands waiting items to the engine.
+    /// Claims queue items and starts them on the engine.
     Dispatcher,
-    /// Runs executions.
+    /// Performs the nodes of executions.
     Worker,
 }
 

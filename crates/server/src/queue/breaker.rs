@@ -1,10 +1,13 @@
-//! Keeps starts back while the engine is out of reach, and says so.
+//! The circuit breaker: it holds start requests back while the engine cannot be reached, and logs when it opens and
+//! closes.
 //!
 //! Invariants
-//! - The kernel decides; here are the clock, those who wait, and what is told of it.
-//! - A start that was let through tells its answer; one that breaks off before frees the probe.
-//! - It is this process's own view: another may reach the engine. What is held here for longer than
-//!   the stale bound is taken over there.
+//! - The kernel decides when the breaker opens and closes. This module adds the clock, the start requests that wait,
+//!   and the log lines and metrics.
+//! - A start request with a permit records the engine's answer. If the request is aborted before, dropping its permit
+//!   lets another request become the probe.
+//! - Each process has a breaker of its own, because another process may still reach the engine. Items that are held
+//!   here for longer than `dispatch.stale_after_ms` are taken over by another process.
 //!
 //! Not here: when it opens and closes (`kernel::queue::breaker`).
 
@@ -13,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kernel::queue::Answer;
+use kernel::queue::StartOutcome;
 use kernel::queue::breaker::{self, Permission, State};
 use kernel::queue::explain::EngineState;
 use kernel::signals::metrics;
@@ -35,8 +38,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Inner {
     breaker: breaker::Breaker,
-    /// Starts that are held back.
-    waiting: usize,
+    /// The number of start requests that are held back.
+    held: usize,
 }
 
 impl Breaker {
@@ -45,17 +48,17 @@ impl Breaker {
         Breaker { shared: Arc::new(shared) }
     }
 
-    /// How many items may be claimed.
-    pub(crate) fn room(&self) -> usize {
-        self.with(|inner, now| inner.breaker.may_claim(now, inner.waiting))
+    /// How many more items may be claimed.
+    pub(crate) fn claim_limit(&self) -> usize {
+        self.with(|inner, now| inner.breaker.claim_limit(now, inner.held))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.with(|inner, _| *inner.breaker.state() == State::Closed)
     }
 
-    /// What people are told, if there is trouble.
-    pub(crate) fn trouble(&self) -> Option<EngineState> {
+    /// Since when and why the engine is unavailable; none while the breaker is closed.
+    pub(crate) fn unavailability(&self) -> Option<EngineState> {
         let (since, reason) = self.with(|inner, now| match inner.breaker.state() {
             State::Closed => None,
             State::Open { since, reason, .. } | State::HalfOpen { since, reason } => {
@@ -66,32 +69,32 @@ impl Breaker {
         Some(EngineState::Unavailable { since: format!("{since:.0}"), error: reason })
     }
 
-    /// Rings whenever it opens or closes.
+    /// A receiver that is notified when the breaker changes its state.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.shared.changed.subscribe()
     }
 
-    /// Waits until a start may be sent.
-    pub(crate) async fn pass(&self) -> Pass {
+    /// Waits until a start request may be sent.
+    pub(crate) async fn permit(&self) -> StartPermit {
         let mut changes = self.changes();
-        let _waiting = Waiting::new(self);
+        let _held = HeldStart::new(self);
         loop {
             changes.mark_unchanged();
-            let wait = match self.with(|inner, now| (inner.breaker.ask(now), now)) {
-                (Permission::Go, _) => return Pass { breaker: self.clone(), probe: false },
-                (Permission::Probe, _) => return Pass { breaker: self.clone(), probe: true },
+            let wait = match self.with(|inner, now| (inner.breaker.permit(now), now)) {
+                (Permission::Send, _) => return StartPermit { breaker: self.clone(), probe: false },
+                (Permission::Probe, _) => return StartPermit { breaker: self.clone(), probe: true },
                 (Permission::WaitUntil(at), now) => at.saturating_sub(now),
-                (Permission::Wait, _) => Duration::MAX,
+                (Permission::WaitForProbe, _) => Duration::MAX,
             };
             tokio::select! {
-                // The sender lives as long as `self`.
+                // `changed` cannot fail, because `self` holds the sender.
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
     }
 
-    /// Looks or changes under the lock, and tells of what changed.
+    /// Reads or changes the breaker under its lock. If its state has changed, logs that and notifies the receivers.
     fn with<T>(&self, step: impl FnOnce(&mut Inner, Duration) -> T) -> T {
         let mut inner = self.shared.inner.lock();
         let before = inner.breaker.state().clone();
@@ -100,14 +103,14 @@ impl Breaker {
         let after = inner.breaker.state().clone();
         drop(inner);
         if before != after {
-            tell(&before, &after, now);
+            report_change(&before, &after, now);
             self.shared.changed.send_replace(());
         }
         answer
     }
 }
 
-fn tell(before: &State, after: &State, now: Duration) {
+fn report_change(before: &State, after: &State, now: Duration) {
     let (level, since) = match after {
         State::Closed => (0, None),
         State::HalfOpen { .. } => (1, None),
@@ -116,50 +119,50 @@ fn tell(before: &State, after: &State, now: Duration) {
     ::metrics::gauge!(metrics::BREAKER_STATE.name).set(level);
     match (before, after) {
         (State::Closed, State::Open { reason, .. }) => {
-            tracing::error!(reason, "The engine is unavailable; nothing more is claimed until it answers");
+            tracing::error!(reason, "Engine is unavailable; this process claims nothing more until the engine answers");
         }
         (State::Open { since, .. } | State::HalfOpen { since, .. }, State::Closed) => {
-            tracing::info!(seconds = (now - *since).as_secs(), "The engine is available again");
+            tracing::info!(seconds = (now - *since).as_secs(), "Engine is available again");
         }
-        _ => tracing::debug!(?since, ?after, "The engine is still unavailable"),
+        _ => tracing::debug!(?since, ?after, "Engine is still unavailable"),
     }
 }
 
-/// One start that is held back, for as long as it is.
-struct Waiting<'b>(&'b Breaker);
+/// Counts one start request as held back, until this is dropped.
+struct HeldStart<'b>(&'b Breaker);
 
-impl Waiting<'_> {
-    fn new(breaker: &Breaker) -> Waiting<'_> {
-        breaker.with(|inner, _| inner.waiting += 1);
-        Waiting(breaker)
+impl HeldStart<'_> {
+    fn new(breaker: &Breaker) -> HeldStart<'_> {
+        breaker.with(|inner, _| inner.held += 1);
+        HeldStart(breaker)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for HeldStart<'_> {
     fn drop(&mut self) {
-        self.0.with(|inner, _| inner.waiting -= 1);
+        self.0.with(|inner, _| inner.held -= 1);
     }
 }
 
-/// Leave to send one start.
+/// The right to send one start request to the engine.
 #[derive(Debug)]
-pub(crate) struct Pass {
+pub(crate) struct StartPermit {
     breaker: Breaker,
     probe: bool,
 }
 
-impl Pass {
-    /// What the engine answered to it.
-    pub(crate) fn heard(mut self, answer: &Answer) {
+impl StartPermit {
+    /// Records the engine's answer to the start request.
+    pub(crate) fn record_answer(mut self, answer: &StartOutcome) {
         let probe = std::mem::take(&mut self.probe);
-        self.breaker.with(|inner, now| inner.breaker.heard(now, answer, probe));
+        self.breaker.with(|inner, now| inner.breaker.record(now, answer, probe));
     }
 }
 
-impl Drop for Pass {
+impl Drop for StartPermit {
     fn drop(&mut self) {
         if self.probe {
-            self.breaker.with(|inner, now| inner.breaker.dropped(now));
+            self.breaker.with(|inner, now| inner.breaker.abandon_probe(now));
         }
     }
 }

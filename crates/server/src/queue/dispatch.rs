@@ -1,382 +1,395 @@
-//! Hands waiting items to the engine: whose turn it is, the claim, the start.
+//! The dispatcher: picks workspaces in turn from a ring (round robin), claims their items, and starts them.
 //!
-//!     hint · poll · freed slot ──▶ ring ──claim (one commit a turn)──▶ begun: adopted by the engine
-//!                                                                    └▶ claimed: started, then marked
+//!     notification · poll · freed slot ──▶ ring ──claim──▶ embedded engine: adopts the run that the claim began
+//!                                                      └▶ external engine: item claimed, run started, item marked
 //!
 //! Invariants
-//! - Everything the engine needs is committed before the engine is called, and no call is made
-//!   inside a transaction.
-//! - No more is claimed than the engine can hold; a full engine is busy, not unavailable. While the engine is
-//!   unavailable nothing is (`breaker`), nor by another protocol than the database's (`process::protocol`), and room
-//!   that dead processes' runs wait for is theirs (`reach`).
-//! - While a claim is under way the next turn gathers behind it: the busier the process, the fewer
-//!   commits an item costs. Only one that a slow claim kept waiting goes beside it; or, when turns are
-//!   as large as they may be, the other half of the ring.
-//! - One claim of a shard is under way at a time. Claims of several shards wait for none of them: what
-//!   somebody else is claiming from is asked again on its own, and keeps no other shard back.
-//! - A claim once sent is waited for, also when told to stop: what it took is handed over.
+//! - A claim is committed before the engine is called, and no transaction is open during a call.
+//! - No more items are claimed than the engine has room for. Nothing is claimed while the engine is unavailable
+//!   (`breaker`) or the database requires another claim protocol (`process::protocol`). Room that runs of dead
+//!   processes wait for is not used for new items (`capacity`).
+//! - Workspaces that become ready during a claim share the next claim: under load, one commit claims many items. A
+//!   second claim is sent at the same time only if the first is slow, or if rounds have their largest size (`claims`).
+//! - This process has at most one claim of a shard in progress. A claim of several shards waits for no shard's lock: a
+//!   shard that another process has locked is claimed separately, and delays no other shard.
+//! - Each claim that was sent is awaited, even during shutdown, because the items that it claimed must be handled.
 //!
-//! Not here: starting what was claimed (`starter`), the strict claim (`store::queue::claim`), what an engine's answer
+//! Not here: starting claimed items (`starter`), the claim statement (`store::queue::claim`), what an engine's answer
 //! means (`kernel::queue`).
 
+mod capacity;
 mod claims;
-mod reach;
-mod sweeps;
-mod turn;
+mod full;
+mod round;
+mod sweep_schedule;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use engine::say;
+use engine::log_event;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use kernel::ids::{DefinitionId, WorkspaceId};
-use kernel::queue::ring::Ring;
+use kernel::queue::round_robin::RoundRobin;
 use kernel::signals::{events, metrics};
 use store::queue::claim::Claims;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ms;
-use crate::process::heartbeat::Alive;
-use crate::process::hints::Hint;
+use crate::process::heartbeat::Membership;
 use crate::process::lease;
+use crate::process::notifications::Notification;
 use crate::queue::starter::Starter;
-use sweeps::Sweeps;
-use turn::{Planned, Turn};
+use full::FullWorkspaces;
+use round::{PlannedClaim, Round};
+use sweep_schedule::SweepSchedule;
 
-/// The most hints taken in before the next turn.
-const HINTS: usize = 1_000;
-/// How long a workspace that was found full is not asked because something was enqueued.
-const FULL_FOR: Duration = Duration::from_millis(100);
+/// The most notifications handled before the next round.
+const MAX_NOTIFICATIONS: usize = 1_000;
 
 pub(crate) struct Dispatcher {
     starter: Starter,
-    inbox: mpsc::UnboundedReceiver<Hint>,
-    alive: watch::Receiver<Option<Alive>>,
-    /// Hears of definitions whose items a claim met and could not start.
+    notifications: mpsc::UnboundedReceiver<Notification>,
+    membership: watch::Receiver<Option<Membership>>,
+    /// Sends the definitions whose items a claim found but could not claim to the loop that marks them as blocked.
     blocked_definitions: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
-    /// Whether dispatching is this process's to do.
-    ours: lease::Turn,
-    /// Runs of dead processes that this one has no room for.
+    /// Whether this process may dispatch.
+    lease: lease::LeaseState,
+    /// The number of runs of dead processes that this process has no room for.
     waiting_runs: Arc<AtomicUsize>,
     stop: CancellationToken,
-    ring: Ring,
+    ring: RoundRobin,
     batch: i32,
-    /// How many workspaces a full turn asks.
-    width: usize,
-    /// Workspaces known to be full with something waiting, and since when: told of once per transition.
-    full: BTreeMap<WorkspaceId, Instant>,
-    /// Full ones that have had a slot again since then.
-    freed: BTreeMap<WorkspaceId, Instant>,
-    /// Who is to be asked next, by shard.
-    next: BTreeMap<i16, Vec<Planned>>,
-    /// Shards with a claim under way.
+    /// How many workspaces a round of the largest size asks for items.
+    workspaces_per_round: usize,
+    full: FullWorkspaces,
+    /// The workspaces to ask next, by shard.
+    next: BTreeMap<i16, Vec<PlannedClaim>>,
+    /// Shards with a claim in progress.
     claiming: BTreeSet<i16>,
-    /// Shards that somebody else was claiming from: asked on their own, and waited for.
+    /// Shards that another process had locked. Each gets a claim of its own, which waits for the shard's lock.
     contended: BTreeSet<i16>,
-    /// Those of them in which somebody's data could not be claimed: asked a workspace at a time.
-    singly: BTreeSet<i16>,
-    /// How many claims are under way, and since when the last; and how many that wait for one shard.
+    /// Shards in which the data of a workspace made a claim fail. Their workspaces are claimed from one at a time.
+    one_by_one: BTreeSet<i16>,
+    /// How many claims of several shards are in progress, how many claims wait for one shard, and when the last claim
+    /// was sent.
     claims: usize,
-    waiting: usize,
+    waiting_claims: usize,
     last_claim: Instant,
-    /// Workspaces asked, or about to be: each has one ask at a time.
+    /// Workspaces in a planned claim or a claim in progress. A workspace is never in two claims at a time.
     asked: BTreeSet<WorkspaceId>,
-    /// Those of them that were hinted at meanwhile: to be asked again.
-    again: BTreeSet<WorkspaceId>,
-    /// Items asked for and not yet answered.
+    /// The workspaces of `asked` with a new notification: they are asked again after their claim.
+    ask_again: BTreeSet<WorkspaceId>,
+    /// The number of items that planned claims and claims in progress may claim.
     outstanding: i32,
-    /// Turns of the ring not yet answered in full, by number.
-    turns: BTreeMap<u64, Turn>,
-    last_turn: u64,
-    under_way: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// Rounds with claims that are not finished, by number.
+    rounds: BTreeMap<u64, Round>,
+    last_round: u64,
+    under_way: FuturesUnordered<BoxFuture<'static, Finished>>,
     sweeping: bool,
 }
 
-/// Something under way that came to its end.
-enum Done {
-    Claim { alone: bool, planned: Vec<Planned>, answer: Result<Claims, store::Error> },
+/// A claim or a sweep that has finished.
+enum Finished {
+    Claim { alone: bool, planned: Vec<PlannedClaim>, answer: Result<Claims, store::Error> },
     Sweep { found: Vec<(WorkspaceId, i32)> },
 }
 
 impl Dispatcher {
     pub(crate) fn new(
         starter: Starter,
-        inbox: mpsc::UnboundedReceiver<Hint>,
-        alive: watch::Receiver<Option<Alive>>,
+        notifications: mpsc::UnboundedReceiver<Notification>,
+        membership: watch::Receiver<Option<Membership>>,
         blocked_definitions: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
-        ours: lease::Turn,
+        lease: lease::LeaseState,
         waiting_runs: Arc<AtomicUsize>,
         stop: CancellationToken,
     ) -> Dispatcher {
         let batch = starter.settings.batch_min;
         Dispatcher {
             starter,
-            inbox,
-            alive,
+            notifications,
+            membership,
             blocked_definitions,
-            ours,
+            lease,
             waiting_runs,
             stop,
-            ring: Ring::default(),
+            ring: RoundRobin::default(),
             batch,
-            width: usize::MAX,
-            full: BTreeMap::new(),
-            freed: BTreeMap::new(),
+            workspaces_per_round: usize::MAX,
+            full: FullWorkspaces::default(),
             next: BTreeMap::new(),
             claiming: BTreeSet::new(),
             contended: BTreeSet::new(),
-            singly: BTreeSet::new(),
+            one_by_one: BTreeSet::new(),
             claims: 0,
-            waiting: 0,
+            waiting_claims: 0,
             last_claim: Instant::now(),
             asked: BTreeSet::new(),
-            again: BTreeSet::new(),
+            ask_again: BTreeSet::new(),
             outstanding: 0,
-            turns: BTreeMap::new(),
-            last_turn: 0,
+            rounds: BTreeMap::new(),
+            last_round: 0,
             under_way: FuturesUnordered::new(),
             sweeping: false,
         }
     }
 
-    /// Dispatches until told to stop.
+    /// Dispatches until `stop` is cancelled.
     pub(crate) async fn run(mut self) {
-        let mut sweeps = Sweeps::new(ms(self.starter.settings.poll_interval_ms));
+        let mut sweeps = SweepSchedule::new(ms(self.starter.settings.poll_interval_ms));
         let stop = self.stop.clone();
-        let (mut breaker, mut ours) = (self.starter.breaker.changes(), self.ours.changes());
-        let mut rules = self.starter.rules.changes();
-        let mut hints = Vec::new();
+        let (mut breaker, mut lease) = (self.starter.breaker.changes(), self.lease.changes());
+        let mut claim_protocol = self.starter.claim_protocol.changes();
+        let mut notifications = Vec::new();
         while !stop.is_cancelled() {
-            while self.turn() {
-                self.claim();
+            while self.plan_round() {
+                self.send_claims();
             }
-            self.claim();
-            self.sweep(&mut sweeps);
+            self.send_claims();
+            self.start_sweep(&mut sweeps);
+            let slow_at = self.last_claim + self.slow_after();
             tokio::select! {
-                Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.done(done),
-                _ = self.inbox.recv_many(&mut hints, HINTS) => self.gather(&mut hints).await,
+                Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.finish(done),
+                _ = self.notifications.recv_many(&mut notifications, MAX_NOTIFICATIONS) => {
+                    self.gather(&mut notifications).await;
+                }
                 () = tokio::time::sleep(sweeps.until_next()), if !self.sweeping => {}
-                () = tokio::time::sleep_until((self.last_claim + claims::SLOW).into()), if self.gathers() => {}
-                changed = self.alive.changed() => match changed {
-                    Ok(()) => self.forget_others(),
+                () = tokio::time::sleep_until(slow_at.into()), if self.waits_to_claim() => {}
+                () = self.full.recheck_due() => {}
+                changed = self.membership.changed() => match changed {
+                    Ok(()) => self.forget_foreign_shards(),
                     Err(_) => break,
                 },
                 _ = breaker.changed() => {}
-                _ = ours.changed() => {}
-                _ = rules.changed() => {}
+                _ = lease.changed() => {}
+                _ = claim_protocol.changed() => {}
                 () = stop.cancelled() => break,
             }
-            for hint in hints.drain(..) {
-                match hint {
-                    // One just found full has nothing to offer until a slot frees; while it is being
-                    // asked, nobody knows. Of slots that free elsewhere nobody is told here.
-                    Hint::Enqueued(workspace) if self.is_full(workspace) => {}
-                    Hint::Enqueued(workspace) | Hint::Workspace(workspace) => self.hinted(workspace),
-                    Hint::Freed(workspace, at) => {
-                        if self.full.contains_key(&workspace) {
-                            self.freed.entry(workspace).or_insert(at);
-                        }
-                        self.hinted(workspace);
+            while let Some(workspace) = self.full.take_recheck(Instant::now()) {
+                self.on_notification(workspace);
+            }
+            for notification in notifications.drain(..) {
+                match notification {
+                    // A workspace just found at capacity can start nothing until a slot is freed.
+                    Notification::Enqueued(workspace) if self.is_deferred(workspace) => {}
+                    Notification::Enqueued(workspace) | Notification::Ready(workspace) => {
+                        self.on_notification(workspace)
                     }
-                    Hint::Room => {}
-                    Hint::Sweep => sweeps.all(),
+                    Notification::SlotFreed(workspace, at) => {
+                        self.full.record_freed(workspace, at);
+                        self.on_notification(workspace);
+                    }
+                    Notification::Room => {}
+                    Notification::SweepAll => sweeps.make_all_due(),
                 }
             }
         }
         while let Some(done) = self.under_way.next().await {
-            self.done(done);
+            self.finish(done);
         }
     }
 
-    /// Takes in what is said at the same time: what ended in one commit frees its slots together.
-    async fn gather(&mut self, hints: &mut Vec<Hint>) {
+    /// Collects notifications that arrive together, such as those of executions that ended in one commit.
+    async fn gather(&mut self, notifications: &mut Vec<Notification>) {
         let mut before = 0;
-        while before < hints.len() && hints.len() < HINTS {
-            before = hints.len();
+        while before < notifications.len() && notifications.len() < MAX_NOTIFICATIONS {
+            before = notifications.len();
             tokio::task::yield_now().await;
-            while hints.len() < HINTS
-                && let Ok(hint) = self.inbox.try_recv()
+            while notifications.len() < MAX_NOTIFICATIONS
+                && let Ok(notification) = self.notifications.try_recv()
             {
-                hints.push(hint);
+                notifications.push(notification);
             }
         }
     }
 
-    /// Was it found full a moment ago, with nobody asking it since?
-    fn is_full(&self, workspace: WorkspaceId) -> bool {
-        let found = self.full.get(&workspace).is_some_and(|found| found.elapsed() < FULL_FOR);
-        found && !self.asked.contains(&workspace)
+    /// True if the workspace was just found at capacity and no claim asks it now. It is then asked a moment later.
+    fn is_deferred(&mut self, workspace: WorkspaceId) -> bool {
+        !self.asked.contains(&workspace) && self.full.defer(workspace, Instant::now())
     }
 
-    /// A workspace may have something to start.
-    fn hinted(&mut self, workspace: WorkspaceId) {
+    /// Adds a workspace that may have an item to start to the ring, or marks it to be asked again.
+    fn on_notification(&mut self, workspace: WorkspaceId) {
         if self.asked.contains(&workspace) {
-            self.again.insert(workspace);
+            self.ask_again.insert(workspace);
         } else {
-            self.ring.hint(workspace);
+            self.ring.add_unweighted(workspace);
         }
     }
 
-    /// Brings workspaces that nobody hinted at into the ring: of a few shards that are due.
-    fn sweep(&mut self, sweeps: &mut Sweeps) {
+    /// Starts a sweep, which finds workspaces with ready items in a few shards, even without a notification.
+    fn start_sweep(&mut self, sweeps: &mut SweepSchedule) {
         if self.sweeping {
             return;
         }
-        let due = sweeps.due(&self.shards());
+        let due = sweeps.take_due(&self.claim_shards());
         if due.is_empty() {
             return;
         }
         self.sweeping = true;
         let store = self.starter.store.clone();
         self.under_way.push(Box::pin(async move {
-            let mut found = Vec::new();
-            for shard in due {
-                match store.sweep(shard).await {
+            let (mut found, mut groups) = (Vec::new(), VecDeque::from([due]));
+            while let Some(shards) = groups.pop_front() {
+                match store.sweep(&shards).await {
                     Ok(some) => found.extend(some),
+                    // A failure in one shard hides no items of the other shards.
+                    Err(_) if shards.len() > 1 => groups.extend(shards.chunks(1).map(<[i16]>::to_vec)),
                     Err(error) => {
-                        tracing::warn!(shard, error = &error as &dyn std::error::Error, "A sweep failed");
+                        tracing::warn!(
+                            ?shards,
+                            error = &error as &dyn std::error::Error,
+                            "Sweep of a shard for ready items failed; the next poll retries it"
+                        );
                     }
                 }
             }
-            Done::Sweep { found }
+            Finished::Sweep { found }
         }));
     }
 
-    /// One turn of the ring: who is asked next. What waits for a claim of its shard holds up nobody
-    /// else; apart from that, the turn before is on its way. True if somebody is to be asked.
-    fn turn(&mut self) -> bool {
-        let room = self.room();
+    /// Plans one round of the ring: which workspaces the next claims ask. No round is planned while workspaces of an
+    /// earlier round could still be sent. True if a round was planned.
+    fn plan_round(&mut self) -> bool {
+        let room = self.claim_limit();
         let on_its_way = self.next.keys().all(|shard| self.claiming.contains(shard));
-        let free =
-            self.may_claim() && self.starter.rules.may_claim() && self.alive.borrow().is_some() && self.ours.is_held();
+        let free = self.may_claim()
+            && self.starter.claim_protocol.may_claim()
+            && self.membership.borrow().is_some()
+            && self.lease.is_held();
         if !on_its_way || !free || self.ring.is_empty() || room <= 0 {
             return false;
         }
-        self.last_turn += 1;
-        let some = if self.is_saturated() { self.width.min(self.ring.len().div_ceil(2)) } else { usize::MAX };
-        let asks = self.ring.take_of(self.batch.min(room), some);
-        self.turns.insert(self.last_turn, Turn::new(self.batch, asks.len()));
-        for ask in asks {
-            self.outstanding += ask.want;
-            self.asked.insert(ask.workspace);
-            self.next.entry(ask.workspace.shard()).or_default().push(Planned { ask, turn: self.last_turn });
+        self.last_round += 1;
+        let some =
+            if self.is_saturated() { self.workspaces_per_round.min(self.ring.len().div_ceil(2)) } else { usize::MAX };
+        let quotas = self.ring.next_batch_of(self.batch.min(room), some);
+        self.rounds.insert(self.last_round, Round::new(self.batch, quotas.len()));
+        for quota in quotas {
+            self.outstanding += quota.limit;
+            self.asked.insert(quota.workspace);
+            self.next.entry(quota.workspace.shard()).or_default().push(PlannedClaim { quota, round: self.last_round });
         }
         true
     }
 
-    fn done(&mut self, done: Done) {
+    fn finish(&mut self, done: Finished) {
         match done {
-            Done::Sweep { found } => {
+            Finished::Sweep { found } => {
                 self.sweeping = false;
-                // A look that finds nothing is a run too: an idle dispatcher is not one that stands still.
-                ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
-                self.found(found);
+                // A sweep that finds nothing is counted too, so that the metric shows that an idle dispatcher is alive.
+                ::metrics::counter!(metrics::PROCESSING_PASSES.name).increment(1);
+                self.add_swept_workspaces(found);
             }
-            Done::Claim { alone, mut planned, answer } => {
-                *if alone { &mut self.waiting } else { &mut self.claims } -= 1;
+            Finished::Claim { alone, mut planned, answer } => {
+                *if alone { &mut self.waiting_claims } else { &mut self.claims } -= 1;
                 for planned in &planned {
-                    self.claiming.remove(&planned.ask.workspace.shard());
+                    self.claiming.remove(&planned.quota.workspace.shard());
                 }
                 match &answer {
-                    Ok(claims) => planned = self.ask_again(planned, &claims.busy),
-                    // Somebody's data cannot be claimed: the others go on without it.
+                    Ok(claims) => planned = self.plan_again(planned, &claims.busy),
+                    // The data of one workspace made the claim fail, so the workspaces are claimed from separately.
                     Err(store::Error::Refused { .. }) if !alone || planned.len() > 1 => {
-                        planned = self.ask_apart(planned, alone);
+                        planned = self.ask_separately(planned, alone);
                     }
                     Err(_) => {}
                 }
                 for planned in &planned {
-                    self.asked.remove(&planned.ask.workspace);
+                    self.asked.remove(&planned.quota.workspace);
                 }
                 match answer {
                     Ok(claims) => {
-                        self.count(&planned, &claims);
-                        self.took_again(&claims);
-                        self.note(&claims);
+                        self.record_answers(&planned, &claims);
+                        self.record_slot_reuse(&claims);
+                        self.apply(&claims);
                     }
                     Err(error) if store::release::is_other_protocol(&error) => {
-                        self.count(&planned, &Claims::default());
-                        self.starter.rules.refused();
+                        self.record_answers(&planned, &Claims::default());
+                        self.starter.claim_protocol.record_claim_refusal();
                     }
                     Err(error) => {
-                        self.count(&planned, &Claims::default());
-                        // A committed claim whose answer was lost is found again by its owner; the
-                        // workspaces come back by the next sweep.
+                        self.record_answers(&planned, &Claims::default());
+                        // If only the answer was lost, `start_lost_claim` finds the items, else the next sweep does.
                         tracing::warn!(
                             workspaces = planned.len(),
                             error = &error as &dyn std::error::Error,
-                            "Claiming failed, going on at the next poll"
+                            "Claim failed; the next poll retries it"
                         );
                     }
                 }
                 for planned in &planned {
-                    if self.again.remove(&planned.ask.workspace) {
-                        self.ring.hint(planned.ask.workspace);
+                    if self.ask_again.remove(&planned.quota.workspace) {
+                        self.ring.add_unweighted(planned.quota.workspace);
                     }
                 }
             }
         }
     }
 
-    /// Books a claim's answer to its turns; a turn answered in full sets the size of the next.
-    fn count(&mut self, planned: &[Planned], claims: &Claims) {
-        for Planned { ask, turn: number } in planned {
-            self.outstanding -= ask.want;
-            let Some(turn) = self.turns.get_mut(number) else { continue };
-            let claimed = claims.items.iter().filter(|item| item.workspace == ask.workspace).count();
-            turn.claimed += i32::try_from(claimed).unwrap_or(i32::MAX);
-            if let Some(asked) = claims.asked.iter().find(|asked| asked.workspace == ask.workspace) {
-                turn.waiting |= asked.more;
-                turn.more |= asked.could_go_on();
+    /// Adds the result of a claim to its rounds. A round whose results are complete sets the size of the next round.
+    fn record_answers(&mut self, planned: &[PlannedClaim], claims: &Claims) {
+        for PlannedClaim { quota, round: number } in planned {
+            self.outstanding -= quota.limit;
+            let Some(round) = self.rounds.get_mut(number) else { continue };
+            let claimed = claims.items.iter().filter(|item| item.workspace == quota.workspace).count();
+            round.claimed += i32::try_from(claimed).unwrap_or(i32::MAX);
+            if let Some(asked) = claims.workspaces.iter().find(|asked| asked.workspace == quota.workspace) {
+                round.has_waiting |= asked.more;
+                round.has_startable |= asked.can_claim_more();
             }
-            turn.open -= 1;
-            if turn.open == 0
-                && let Some(turn) = self.turns.remove(number)
+            round.open -= 1;
+            if round.open == 0
+                && let Some(round) = self.rounds.remove(number)
             {
-                self.width = turn.width(self.width);
-                self.batch = turn.answered(&self.starter.settings);
+                self.workspaces_per_round = round.next_workspaces(self.workspaces_per_round);
+                self.batch = round.finish(&self.starter.settings);
             }
         }
     }
 
-    /// Tells how long slots of full workspaces were free.
-    fn took_again(&mut self, claims: &Claims) {
+    /// Measures how long a slot of a workspace at capacity was free before it was used again.
+    fn record_slot_reuse(&mut self, claims: &Claims) {
         for item in &claims.items {
-            if let Some(freed) = self.freed.remove(&item.workspace) {
+            if let Some(freed) = self.full.take_freed(item.workspace) {
                 ::metrics::histogram!(metrics::COMPLETION_TO_NEXT.name).record(freed.elapsed());
             }
         }
-        for asked in &claims.asked {
-            self.freed.remove(&asked.workspace);
+        for asked in &claims.workspaces {
+            self.full.take_freed(asked.workspace);
         }
     }
 
-    /// Puts back who may be asked again, and tells of who became full.
-    fn note(&mut self, claims: &Claims) {
-        for asked in &claims.asked {
+    /// Puts workspaces that may have more items back into the ring, and logs those that reached their capacity.
+    fn apply(&mut self, claims: &Claims) {
+        for asked in &claims.workspaces {
             let claimed = claims.items.iter().any(|item| item.workspace == asked.workspace);
             for definition in &asked.blocked_definitions {
                 let _stopping = self.blocked_definitions.send((asked.workspace, *definition));
             }
-            // One that stands behind what may not start comes back when that is out of its way. One
-            // with room and something ready, of which nothing was to be had, has it locked by
-            // somebody: the sweep comes back to it.
-            let goes_on = asked.blocked_definitions.is_empty() && (claimed || asked.put_back);
-            if goes_on && asked.could_go_on() {
+            // A workspace whose first items are blocked is asked again when these items are marked as blocked. If
+            // nothing could be claimed in spite of ready items and free slots, another transaction holds locks on the
+            // items. The next sweep then finds the workspace again.
+            let goes_on = asked.blocked_definitions.is_empty() && (claimed || asked.blocked_again);
+            if goes_on && asked.can_claim_more() {
                 self.ring.add(asked.workspace, asked.weight);
             } else {
-                self.ring.drop_debt(asked.workspace);
+                self.ring.forget_remainder(asked.workspace);
             }
-            if !asked.at_capacity() {
-                self.full.remove(&asked.workspace);
-            } else if self.full.insert(asked.workspace, Instant::now()).is_none() {
+            if !asked.is_full_with_items_waiting() {
+                self.full.remove(asked.workspace);
+            } else if self.full.insert(asked.workspace, Instant::now()) {
                 let workspace = asked.workspace;
-                say!(events::AT_CAPACITY, workspace_id = %workspace, active_count = asked.running, limit = asked.limit);
+                log_event!(
+                    events::AT_CAPACITY,
+                    workspace_id = %workspace,
+                    active_count = asked.running,
+                    limit = asked.limit
+                );
                 ::metrics::counter!(metrics::AT_CAPACITY.name).increment(1);
             }
         }

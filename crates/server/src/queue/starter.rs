@@ -1,32 +1,34 @@
-//! From a claim to a running execution: one call to the engine for each item, and what its answer means.
+//! Starts claimed items: sends one start request per item to the engine, and carries out what the answer means.
 //!
 //! Invariants
-//! - The claim and its slot are kept whenever a start may have happened.
-//! - An engine out of reach costs its items nothing but time: they keep claim and slot, and the
-//!   breaker says when they are sent.
-//! - When told to stop, what was certainly never sent is given back, without an attempt; what may
-//!   have been stays claimed, and is taken over as soon as this process has said goodbye.
-//! - An item's trouble is its own: the rest of the batch goes on.
+//! - An item whose execution may have started keeps its claim and its slot.
+//! - While the engine cannot be reached, items keep their claim and slot, and no attempt is counted. The breaker
+//!   decides when their start requests are sent.
+//! - At shutdown, items whose start request was certainly never sent are requeued without an attempt. Items whose start
+//!   request may have been sent stay claimed. Another process takes them over as soon as this process has deregistered.
+//! - A failure of one item does not affect the other items of its batch.
 //!
-//! Not here: whose turn it is (`dispatch`), how many go at once (`line`), what an answer means (`kernel::queue`).
+//! Not here: whose turn it is (`dispatch`), how many starts are in flight (`start_limit`), what an engine's answer
+//! means (`kernel::queue`).
 
-mod line;
+mod start_limit;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Described, Engine, say, trace};
-use futures_util::{StreamExt, stream};
+use engine::gather::Gather;
+use engine::{Engine, RunDescription, log_event, trace};
+use futures_util::future::join_all;
 use kernel::execution;
-use kernel::ids::{ClaimId, ProcessId};
-use kernel::queue::ring::Ask;
-use kernel::queue::{self, Answer, Decision};
+use kernel::ids::{ClaimId, ProcessId, QueueItemId};
+use kernel::queue::round_robin::Quota;
+use kernel::queue::{self, Decision, StartOutcome};
 use kernel::run::failure::{Class, Failure};
 use kernel::signals::{events, metrics, spans};
 use store::Store;
-use store::definition::Which;
-use store::queue::claim::{Begun, Claimed, Claims};
+use store::definition::DefinitionRef;
+use store::queue::claim::{Begun, ClaimedItem, Claims};
 use store::run::{End, Ending};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -35,52 +37,72 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use crate::config::{Dispatch, ms};
-use crate::process::hints::Hints;
-use crate::process::protocol::Rules;
-use crate::queue::breaker::{Breaker, Pass};
-pub(crate) use line::Line;
-use line::Place;
+use crate::process::notifications::Notifier;
+use crate::process::protocol::ClaimProtocol;
+use crate::queue::breaker::{Breaker, StartPermit};
+use start_limit::PendingStart;
+pub(crate) use start_limit::StartLimit;
 
-/// How long an item of a newer build waits before it is offered again.
+/// How long an item waits before it may be claimed again if only a process of a newer release can start it.
 const NEWER_DELAY: Duration = Duration::from_secs(5);
 
-/// Claims, and starts what was claimed; `takeover` starts through it too.
+/// How long a mark waits for others.
+const LINGER: Duration = Duration::from_millis(25);
+
+/// Claims items and starts them. `takeover` uses it to repeat start requests.
 #[derive(Clone)]
 pub(crate) struct Starter {
     pub(crate) store: Store,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) settings: Dispatch,
-    pub(crate) hints: Hints,
+    pub(crate) notifier: Notifier,
     pub(crate) breaker: Breaker,
-    pub(crate) rules: Rules,
-    pub(crate) line: Line,
-    /// No start is sent any more.
+    pub(crate) claim_protocol: ClaimProtocol,
+    pub(crate) start_limit: StartLimit,
+    /// Items that the engine accepted at about the same time are marked in one commit.
+    pub(crate) marks: Gather<(QueueItemId, ClaimId), ()>,
+    /// After it is cancelled, no start request is sent.
     pub(crate) stop: CancellationToken,
-    /// Starts under way.
+    /// The tasks that start items; shutdown waits for them.
     pub(crate) tasks: TaskTracker,
+}
+
+/// Marks items as dispatched, together. A mark lingers, because nothing waits for it: the run begins without it.
+pub(crate) fn marks(store: &Store) -> Gather<(QueueItemId, ClaimId), ()> {
+    let store = store.clone();
+    Gather::new(LINGER, move |items: Vec<(QueueItemId, ClaimId)>| {
+        let store = store.clone();
+        // An item that is no longer claimed was marked when its run began, or another dispatcher has taken it over.
+        async move { store.mark_started(&items).await.map(|_| vec![(); items.len()]) }
+    })
 }
 
 impl Starter {
     /// How many more items may be claimed now.
-    pub(crate) fn room(&self) -> usize {
-        let line = if self.engine.begins_with_claim() { usize::MAX } else { self.line.room() };
-        self.engine.capacity().min(self.breaker.room()).min(line)
+    pub(crate) fn claim_limit(&self) -> usize {
+        let limit = if self.engine.begins_with_claim() { usize::MAX } else { self.start_limit.claim_limit() };
+        self.engine.capacity().min(self.breaker.claim_limit()).min(limit)
     }
 
-    /// Claims and starts what was claimed, as a part of `flow`.
-    pub(crate) async fn claim(&self, process: ProcessId, asks: &[Ask], flow: &Span) -> Result<Claims, store::Error> {
+    /// Claims items and starts them, inside the tracing span `flow`.
+    pub(crate) async fn claim(
+        &self,
+        process: ProcessId,
+        quotas: &[Quota],
+        flow: &Span,
+    ) -> Result<Claims, store::Error> {
         let claim = ClaimId(store::new_id());
         let engine = self.engine.begins_with_claim().then(|| self.engine.name());
-        let workspaces = asks.len();
+        let workspaces = quotas.len();
         let span = tracing::debug_span!(parent: flow, spans::CLAIM_BATCH.name, workspaces, claimed = Empty);
-        let mut claims = match self.store.claim(asks, claim, process, engine).instrument(span.clone()).await {
+        let mut claims = match self.store.claim(quotas, claim, process, engine).instrument(span.clone()).await {
             Ok(claims) => claims,
             Err(error) => {
-                // It may have been committed. What it began is found among the runs this process
-                // owns; what it only claimed is asked for under the same claim.
-                let shards: BTreeSet<i16> = asks.iter().map(|ask| ask.workspace.shard()).collect();
+                // The claim may have been committed although its answer was lost. `run::resume` finds the runs that the
+                // claim began, because this process owns them. Items that were only claimed are read by the claim's id.
+                let shards: BTreeSet<i16> = quotas.iter().map(|quota| quota.workspace.shard()).collect();
                 let starter = self.clone();
-                self.tasks.spawn(async move { starter.find_claimed(process, shards, claim).await });
+                self.tasks.spawn(async move { starter.start_lost_claim(process, shards, claim).await });
                 return Err(error);
             }
         };
@@ -88,7 +110,7 @@ impl Starter {
         let mut rest = Vec::new();
         for item in &mut claims.items {
             match item.begun.take() {
-                Some(begun) => self.adopt(process, item, begun, flow),
+                Some(begun) => self.hand_over(process, item, begun, flow),
                 None => rest.push(item.clone()),
             }
         }
@@ -98,52 +120,58 @@ impl Starter {
         Ok(claims)
     }
 
-    /// Hands over what the claim itself began and marked.
-    fn adopt(&self, process: ProcessId, item: &Claimed, begun: Begun, flow: &Span) {
+    /// Hands a run to the engine that the claim statement itself began and marked as dispatched.
+    fn hand_over(&self, process: ProcessId, item: &ClaimedItem, begun: Begun, flow: &Span) {
         item_span(flow, item).in_scope(|| {
-            say!(events::DISPATCHING, queue_item_id = %item.item, definition_id = %item.definition);
+            log_event!(events::DISPATCHING, queue_item_id = %item.item, definition_id = %item.definition);
             dispatch_span(self.engine.name()).in_scope(|| self.engine.adopt(process, vec![begun]));
             drop(tracing::debug_span!(spans::MARK_DISPATCHED.name).entered());
-            dispatched(item, Duration::ZERO);
+            record_dispatched(item, Duration::ZERO);
         });
     }
 
-    /// Starts what a claim took whose answer was lost.
-    pub(crate) async fn find_claimed(&self, process: ProcessId, shards: BTreeSet<i16>, claim: ClaimId) {
+    /// Starts the items of a claim whose answer was lost.
+    pub(crate) async fn start_lost_claim(&self, process: ProcessId, shards: BTreeSet<i16>, claim: ClaimId) {
         for pause in [1, 2, 4, 8, 16] {
-            if !self.rest(Duration::from_secs(pause)).await {
+            if !self.sleep(Duration::from_secs(pause)).await {
                 return;
             }
             let shards: Vec<i16> = shards.iter().copied().collect();
-            match self.store.claimed_under(&shards, claim).await {
-                // Nothing yet: the claim may still be waiting for its shard.
+            match self.store.items_of_claim(&shards, claim).await {
+                // No item is claimed yet: the claim statement may still be waiting for its shard's lock.
                 Ok(items) if items.is_empty() => {}
                 Ok(items) => return self.spawn_starts(process, claim, items, Span::none()),
                 Err(_) => {}
             }
         }
-        // Nothing was claimed, or this process lapsed meanwhile and a takeover finds it.
+        // The claim was never committed. If it was, a takeover finds its items when this process's lease expires.
     }
 
-    /// Starts claimed items side by side, each on its own. They are in line from now on.
-    pub(crate) fn spawn_starts(&self, process: ProcessId, claim: ClaimId, items: Vec<Claimed>, flow: Span) {
-        let items: Vec<(Claimed, Place)> = items.into_iter().map(|item| (item, self.line.join())).collect();
+    /// Starts claimed items concurrently, independently of each other. Each counts in the start limit as pending from
+    /// now on, until the engine has answered.
+    pub(crate) fn spawn_starts(&self, process: ProcessId, claim: ClaimId, items: Vec<ClaimedItem>, flow: Span) {
+        let items: Vec<(ClaimedItem, PendingStart)> =
+            items.into_iter().map(|item| (item, self.start_limit.add_pending())).collect();
         let starter = self.clone();
         self.tasks.spawn(async move {
-            let starts = items.into_iter().map(|(item, place)| {
+            let executions = items.iter().map(|(item, _)| item.item.execution()).collect();
+            starter.engine.prepare_starts(executions).await;
+            // The start limit says how many requests are in flight. While an item is marked, others are sent.
+            join_all(items.into_iter().map(|(item, pending)| {
                 let span = item_span(&flow, &item);
-                starter.start(process, claim, item, place).instrument(span)
-            });
-            stream::iter(starts).buffer_unordered(starter.settings.parallel_starts).for_each(|()| async {}).await;
+                starter.start(process, claim, item, pending).instrument(span)
+            }))
+            .await;
         });
     }
 
-    /// The claim and its slot stay while the database gives no answer; the start is repeated after that.
-    async fn start(&self, process: ProcessId, claim: ClaimId, mut item: Claimed, place: Place) {
-        let (mut pause, mut place) = (Duration::from_secs(1), Some(place));
-        while let Err(error) = self.try_start(process, claim, &item, &mut place).await {
-            failed(&item, &error);
-            if error.is_answer() || !self.rest(pause).await {
+    /// Starts one item. While the database does not answer, the item keeps its claim and slot, and the start request is
+    /// repeated.
+    async fn start(&self, process: ProcessId, claim: ClaimId, mut item: ClaimedItem, pending: PendingStart) {
+        let (mut pause, mut pending) = (Duration::from_secs(1), Some(pending));
+        while let Err(error) = self.try_start(process, claim, &item, &mut pending).await {
+            log_item_error(&item, &error);
+            if error.is_answer() || !self.sleep(pause).await {
                 return;
             }
             item.in_doubt = true;
@@ -151,94 +179,95 @@ impl Starter {
         }
     }
 
-    /// Its place in line is the next's as soon as the engine has answered, whatever it said.
+    /// Starts one item. The item stops counting as pending when the engine has answered, whatever the answer is.
     async fn try_start(
         &self,
         process: ProcessId,
         claim: ClaimId,
-        item: &Claimed,
-        place: &mut Option<Place>,
+        item: &ClaimedItem,
+        pending: &mut Option<PendingStart>,
     ) -> Result<(), store::Error> {
-        if item.gone {
-            say!(events::DEFINITION_GONE, queue_item_id = %item.item, definition_id = %item.definition);
-            let reason = "its definition was deleted before it could start";
+        if item.definition_deleted {
+            log_event!(events::DEFINITION_GONE, queue_item_id = %item.item, definition_id = %item.definition);
+            let reason = "the definition was deleted before the execution could start";
             return self.fail(claim, item, Class::DefinitionGone, reason).await;
         }
         if item.newer {
-            self.store.give_back(&[item.item], claim, NEWER_DELAY).await?;
+            self.store.requeue_unsent(&[item.item], claim, NEWER_DELAY).await?;
             return Ok(());
         }
-        say!(events::DISPATCHING, queue_item_id = %item.item, definition_id = %item.definition);
+        log_event!(events::DISPATCHING, queue_item_id = %item.item, definition_id = %item.definition);
         let claimed = Instant::now();
         let mut pause = Duration::from_millis(100);
         let (mut sent, mut in_doubt) = (false, item.in_doubt);
-        while let Some((turn, pass)) = self.may_send().await {
+        while let Some((in_flight, permit)) = self.permits().await {
             sent = true;
-            let answer = self.send(process, item, pass).await;
-            drop((turn, place.take()));
+            let answer = self.send(process, item, permit).await;
+            drop((in_flight, pending.take()));
             let decision = self.decide(item, answer, in_doubt).await;
-            if let Some((kind, error)) = trouble(&decision) {
-                say!(events::START_FAILED; titled(self.engine.name()), queue_item_id = %item.item, error);
+            if let Some((kind, error)) = start_failure(&decision) {
+                log_event!(events::START_FAILED; capitalized(self.engine.name()), queue_item_id = %item.item, error);
                 ::metrics::counter!(metrics::DISPATCH_FAILURES.name, "reason" => kind).increment(1);
             }
             if self.carry_out(claim, item, &decision, claimed).await? {
                 return Ok(());
             }
-            // It may have started, even if the engine said that it cannot: its own storage may have answered too late.
+            // The run may have started even if the engine reported a failure, because the engine's own storage may have
+            // answered too late.
             in_doubt = true;
-            // One that is held waits for the breaker.
+            // An item that is held back waits in `permits`, for the breaker, and not for `pause`.
             if matches!(decision, Decision::Hold { .. }) {
                 continue;
             }
-            if !self.rest(pause).await {
+            if !self.sleep(pause).await {
                 break;
             }
             pause = (pause * 2).min(Duration::from_secs(5));
         }
         if !sent && !in_doubt {
-            self.store.give_back(&[item.item], claim, Duration::ZERO).await?;
+            self.store.requeue_unsent(&[item.item], claim, Duration::ZERO).await?;
         }
         Ok(())
     }
 
-    /// Waits until a start may be sent; none if this process is to stop first.
-    async fn may_send(&self) -> Option<(SemaphorePermit<'_>, Pass)> {
-        let pass = async { Some((self.line.turn().await?, self.breaker.pass().await)) };
+    /// Waits until a start request may be sent; none if this process shuts down first.
+    async fn permits(&self) -> Option<(SemaphorePermit<'_>, StartPermit)> {
+        let permits = async { Some((self.start_limit.permit().await?, self.breaker.permit().await)) };
         tokio::select! {
             biased;
             () = self.stop.cancelled() => None,
-            pass = pass => pass,
+            permits = permits => permits,
         }
     }
 
-    /// One call, with a deadline; the breaker hears the answer.
-    async fn send(&self, process: ProcessId, item: &Claimed, pass: Pass) -> Answer {
+    /// Sends one start request to the engine, with a timeout, and records the answer in the breaker.
+    async fn send(&self, process: ProcessId, item: &ClaimedItem, permit: StartPermit) -> StartOutcome {
         let call = self.engine.start(process, item.item.execution()).instrument(dispatch_span(self.engine.name()));
         let answer = match tokio::time::timeout(ms(self.settings.start_timeout_ms), call).await {
             Ok(answer) => answer,
-            Err(_) => Answer::Ambiguous("the engine did not answer in time".to_owned()),
+            Err(_) => StartOutcome::Ambiguous("the engine did not answer the start request in time".to_owned()),
         };
-        pass.heard(&answer);
+        permit.record_answer(&answer);
         answer
     }
 
-    /// False if this process is to stop before that time is over.
-    async fn rest(&self, pause: Duration) -> bool {
+    /// Waits for `pause`; false if this process shuts down first.
+    async fn sleep(&self, pause: Duration) -> bool {
         tokio::select! {
             () = tokio::time::sleep(pause) => true,
             () = self.stop.cancelled() => false,
         }
     }
 
-    async fn decide(&self, item: &Claimed, answer: Answer, in_doubt: bool) -> Decision {
+    async fn decide(&self, item: &ClaimedItem, answer: StartOutcome, in_doubt: bool) -> Decision {
         let max = match &answer {
-            Answer::Refused(_) => self.max_attempts(item).await,
+            StartOutcome::Refused(_) => self.max_attempts(item).await,
             _ => self.settings.max_attempts,
         };
         match queue::decide(answer, item.attempts, max, in_doubt) {
             Decision::Describe { reason } => match self.engine.describe(item.item.execution()).await {
                 Ok(described) => {
-                    let known = !matches!(described, Described::Unknown);
+                    let known = !matches!(described, RunDescription::Unknown);
                     queue::described(known, reason, item.attempts, max)
                 }
                 Err(reason) => Decision::Repeat { reason },
@@ -247,28 +276,29 @@ impl Starter {
         }
     }
 
-    async fn max_attempts(&self, item: &Claimed) -> u32 {
-        let definition = self.store.definition(Which::Id(item.definition), Some(item.workspace)).await;
+    async fn max_attempts(&self, item: &ClaimedItem) -> u32 {
+        let definition = self.store.definition(DefinitionRef::Id(item.definition), Some(item.workspace)).await;
         definition.ok().and_then(|found| u32::try_from(found.max_attempts).ok()).unwrap_or(self.settings.max_attempts)
     }
 
-    /// True when the item is settled; otherwise its start is to be repeated.
+    /// Carries out the decision; false if the start request is to be repeated.
     async fn carry_out(
         &self,
         claim: ClaimId,
-        item: &Claimed,
+        item: &ClaimedItem,
         decision: &Decision,
         claimed: Instant,
     ) -> Result<bool, store::Error> {
         match decision {
             Decision::MarkDispatched => {
                 let span = tracing::debug_span!(spans::MARK_DISPATCHED.name);
-                self.store.dispatched(&[item.item], claim).instrument(span).await?;
-                dispatched(item, claimed.elapsed());
+                let took = claimed.elapsed();
+                self.marks.write((item.item, claim), 0).instrument(span).await?;
+                record_dispatched(item, took);
             }
             Decision::Requeue { reason, backoff } => {
-                self.store.requeue(item.item, claim, reason, *backoff).await?;
-                self.hints.ready(item.workspace);
+                self.store.requeue_refused(item.item, claim, reason, *backoff).await?;
+                self.notifier.notify_ready(item.workspace);
             }
             Decision::GiveUp { reason } => self.fail(claim, item, Class::DispatchRefused, reason).await?,
             Decision::Hold { .. } | Decision::Repeat { .. } | Decision::Describe { .. } => return Ok(false),
@@ -276,27 +306,27 @@ impl Starter {
         Ok(true)
     }
 
-    async fn fail(&self, claim: ClaimId, item: &Claimed, class: Class, reason: &str) -> Result<(), store::Error> {
+    async fn fail(&self, claim: ClaimId, item: &ClaimedItem, class: Class, reason: &str) -> Result<(), store::Error> {
         let end = End { outcome: execution::Status::Failed, output: None, error: Some(Failure::new(class, reason)) };
         let ending = Ending { execution: item.item.execution(), claim: Some(claim), end };
         let ended = self.store.complete(&[ending], None, "dispatcher").await?;
         ::metrics::counter!(metrics::FAILED.name, "reason" => class.name()).increment(1);
         ::metrics::histogram!(metrics::ITEM_ATTEMPTS.name).record(f64::from(item.attempts + 1));
         if ended.iter().any(|ended| ended.freed) {
-            self.hints.ready(item.workspace);
+            self.notifier.notify_ready(item.workspace);
         }
         Ok(())
     }
 }
 
-fn failed(item: &Claimed, error: &store::Error) {
+fn log_item_error(item: &ClaimedItem, error: &store::Error) {
     let error = error as &dyn std::error::Error;
-    say!(events::ITEM_ERROR, queue_item_id = %item.item, error, attempt_count = item.attempts);
+    log_event!(events::ITEM_ERROR, queue_item_id = %item.item, error, attempt_count = item.attempts);
 }
 
-/// Tells of an item that the engine has, so long after its claim.
-fn dispatched(item: &Claimed, since_claim: Duration) {
-    say!(events::DISPATCHED, execution_id = %item.item.execution(), queue_item_id = %item.item);
+/// Logs and counts an item that the engine has accepted. `since_claim` is the time since the item was claimed.
+fn record_dispatched(item: &ClaimedItem, since_claim: Duration) {
+    log_event!(events::DISPATCHED, execution_id = %item.item.execution(), queue_item_id = %item.item);
     ::metrics::counter!(metrics::DISPATCHED.name).increment(1);
     ::metrics::histogram!(metrics::ITEM_ATTEMPTS.name).record(f64::from(item.attempts + 1));
     if let Some(waited) = item.waited {
@@ -304,8 +334,8 @@ fn dispatched(item: &Claimed, since_claim: Duration) {
     }
 }
 
-/// What a decision that started nothing is counted as, and why it came.
-fn trouble(decision: &Decision) -> Option<(&'static str, &str)> {
+/// The metric label and the reason of a start request that failed; none if it succeeded.
+fn start_failure(decision: &Decision) -> Option<(&'static str, &str)> {
     match decision {
         Decision::MarkDispatched => None,
         Decision::Requeue { reason, .. } | Decision::GiveUp { reason } => Some(("refused", reason)),
@@ -314,7 +344,7 @@ fn trouble(decision: &Decision) -> Option<(&'static str, &str)> {
     }
 }
 
-fn item_span(flow: &Span, item: &Claimed) -> Span {
+fn item_span(flow: &Span, item: &ClaimedItem) -> Span {
     let span = tracing::debug_span!(
         parent: flow,
         spans::PROCESS_ITEM.name,
@@ -330,8 +360,8 @@ fn dispatch_span(engine: &str) -> Span {
     tracing::debug_span!(spans::DISPATCH.name, engine, otel.name = spans::DISPATCH.name.replace("{engine}", engine))
 }
 
-/// An engine's name as it stands in a sentence.
-fn titled(engine: &str) -> String {
+/// An engine's name as the first word of a sentence.
+fn capitalized(engine: &str) -> String {
     let mut letters = engine.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -1,59 +1,61 @@
-//! Claimed items whose claimer is gone: another claim, the slot kept, the start repeated.
+//! Takes over claimed items whose claimer is dead. This process gets a new claim, the item keeps its slot, and the
+//! start request is repeated.
 //!
 //! Invariants
-//! - The slot is never freed here: the start may have happened. The repeat is harmless.
-//! - Never an attempt: a crash is not the item's fault.
+//! - The slot is never freed here, because the execution may have started. Repeating the start request does no harm.
+//! - A takeover does not count as an attempt, because the crash of a process is not the item's fault.
 //!
-//! Not here: runs whose owner is gone (`run::resume`).
+//! Not here: runs whose owner is dead (`run::resume`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::say;
+use engine::log_event;
 use kernel::ids::{ClaimId, SHARDS};
 use kernel::signals::trace::TraceParent;
 use kernel::signals::{events, metrics};
-use store::queue::claim::Claimed;
+use store::queue::claim::ClaimedItem;
 use store::queue::takeover::TakenOver;
 use tokio::sync::watch;
 use tracing::Span;
 
 use crate::config::{Process, ms};
-use crate::process::heartbeat::Alive;
-use crate::process::lease;
+use crate::process::heartbeat::Membership;
+use crate::process::lease::LeaseState;
 use crate::queue::starter::Starter;
 
 pub(crate) struct Takeover {
     pub(crate) starter: Starter,
     pub(crate) settings: Process,
-    pub(crate) alive: watch::Receiver<Option<Alive>>,
-    /// Whether recovery is this process's to do.
-    pub(crate) ours: lease::Turn,
+    pub(crate) membership: watch::Receiver<Option<Membership>>,
+    /// The lease that this process must hold to take items over, if one is required.
+    pub(crate) lease: LeaseState,
 }
 
 impl Takeover {
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
-        // What could not be started is left where it is: its slot is kept either way, and the next
-        // pass after the engine answered finds it.
-        if !self.starter.breaker.is_closed() || !self.ours.is_held() {
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
+        let Some(membership) = self.membership.borrow().clone() else { return Ok(None) };
+        // While the engine is unavailable, nothing is taken over: the items keep their slots either way, and a later
+        // pass takes them over.
+        if !self.starter.breaker.is_closed() || !self.lease.is_held() {
             return Ok(None);
         }
-        let shards = if self.ours.is_exclusive() { (0..SHARDS).collect() } else { Arc::clone(&alive.shards) };
-        let (mut recovered, mut trouble) = (0, None);
+        let shards = if self.lease.is_required() { (0..SHARDS).collect() } else { Arc::clone(&membership.shards) };
+        let (mut recovered, mut failure) = (0, None);
         let mut groups = VecDeque::from([&shards[..]]);
         while let Some(shards) = groups.pop_front() {
             let claim = ClaimId(store::new_id());
-            let taken = match self.take_over(&alive, shards, claim).await {
+            let taken = match self.take_over(&membership, shards, claim).await {
                 Ok(taken) => taken,
                 Err(error) => {
-                    // It may have been committed: what it took is asked for under the same claim.
+                    // The takeover may have been committed although its answer was lost: its items are read by the id
+                    // of the claim.
                     let (starter, process, of) =
-                        (self.starter.clone(), alive.process, shards.iter().copied().collect());
-                    self.starter.tasks.spawn(async move { starter.find_claimed(process, of, claim).await });
-                    trouble = Some(error);
-                    // One shard's trouble keeps no other's items waiting.
+                        (self.starter.clone(), membership.process, shards.iter().copied().collect());
+                    self.starter.tasks.spawn(async move { starter.start_lost_claim(process, of, claim).await });
+                    failure = Some(error);
+                    // A failure in one shard delays no items of the other shards.
                     if shards.len() > 1 {
                         groups.extend(shards.chunks(1));
                     }
@@ -65,35 +67,41 @@ impl Takeover {
             }
             recovered += taken.len();
             let items = taken.into_iter().map(claimed).collect();
-            self.starter.spawn_starts(alive.process, claim, items, Span::none());
+            self.starter.spawn_starts(membership.process, claim, items, Span::none());
         }
         if recovered > 0 {
-            say!(events::RECOVERED; recovered, recovered_count = recovered);
+            log_event!(events::RECOVERED; recovered, recovered_count = recovered);
             ::metrics::counter!(metrics::STALE_RECOVERY.name).increment(recovered as u64);
         }
-        if let Some(error) = trouble {
+        if let Some(error) = failure {
             return Err(error);
         }
-        // While somebody is known to be dead, every moment counts.
-        Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms) / 4))
+        // While a process is known to be dead, the passes are more frequent, because its items make no progress until
+        // another process takes them over.
+        Ok((membership.dead_processes > 0).then(|| ms(self.settings.heartbeat_ms) / 4))
     }
 
-    async fn take_over(&self, alive: &Alive, shards: &[i16], claim: ClaimId) -> Result<Vec<TakenOver>, store::Error> {
-        let silence = alive.silence(ms(self.settings.claims_after_ms));
+    async fn take_over(
+        &self,
+        membership: &Membership,
+        shards: &[i16],
+        claim: ClaimId,
+    ) -> Result<Vec<TakenOver>, store::Error> {
+        let silence = membership.liveness_rule(ms(self.settings.claim_lease_ms));
         let stale = ms(self.starter.settings.stale_after_ms);
-        self.starter.store.take_over(shards, silence, stale, claim, alive.process).await
+        self.starter.store.take_over(shards, silence, stale, claim, membership.process).await
     }
 }
 
-/// As something claimed anew; its start may have happened.
-fn claimed(taken: TakenOver) -> Claimed {
-    Claimed {
+/// The item as a claimed item whose execution may have started already (`in_doubt`).
+fn claimed(taken: TakenOver) -> ClaimedItem {
+    ClaimedItem {
         item: taken.item,
         workspace: taken.workspace,
         definition: taken.definition,
         attempts: taken.attempts,
         in_doubt: true,
-        gone: false,
+        definition_deleted: false,
         newer: false,
         trace: TraceParent::of_execution(taken.item.execution()),
         waited: None,

@@ -1,8 +1,8 @@
-//! Executions whose deadline has passed and that nobody runs: every one ends.
+//! Ends executions whose deadline has passed, unless a process runs them.
 //!
 //! Invariants
-//! - One that waits is ended here; one that is parked is woken and ends itself; one that runs has
-//!   its own timer, and if its process is dead its next owner sees the deadline first.
+//! - An execution that waits in the queue is ended here. A parked run is woken, and ends itself. A run in a process has
+//!   its own timer. If that process dies, the next owner of the run checks the deadline before it continues the run.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use kernel::signals::metrics;
 use store::Store;
 use store::run::{End, Ending};
 
-/// Deadlines a moment apart are looked at together.
-const SOONEST: Duration = Duration::from_millis(100);
+/// The shortest time between two passes, so that deadlines close to each other are handled together.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-pub(crate) struct Deadlines {
+pub(crate) struct DeadlineEnforcer {
     pub(crate) store: Store,
 }
 
-impl Deadlines {
-    /// Ends what is overdue; answers when to look again, if sooner than the poll.
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let overdue = self.store.overdue().await?;
+impl DeadlineEnforcer {
+    /// Ends overdue executions; returns the time until the next deadline.
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
+        let overdue = self.store.overdue_executions().await?;
         let (waiting, parked): (Vec<_>, Vec<_>) =
             overdue.into_iter().partition(|(_, status)| *status == Status::Pending);
-        let error = Failure::new(Class::DeadlinePassed, "its deadline passed before it could start");
+        let error = Failure::new(Class::DeadlinePassed, "the deadline passed before the execution could start");
         let endings: Vec<Ending> = waiting
             .iter()
             .map(|(execution, _)| Ending {
@@ -42,9 +42,8 @@ impl Deadlines {
         }
         let parked: Vec<ExecutionId> = parked.into_iter().map(|(execution, _)| execution).collect();
         if !parked.is_empty() {
-            self.store.rouse(&parked).await?;
+            self.store.wake_parked(&parked).await?;
         }
-        // One that runs has its own timer, but dies with its process.
-        Ok(self.store.next_deadline().await?.map(|due| due.max(SOONEST)))
+        Ok(self.store.next_deadline().await?.map(|due| due.max(MIN_PAUSE)))
     }
 }

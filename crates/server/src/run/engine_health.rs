@@ -1,12 +1,12 @@
-//! How an engine elsewhere is doing, for a process that answers requests and hands nothing over.
+//! Checks the health of an external engine, in a process that answers requests and does not dispatch.
 //!
 //! Invariants
-//! - Whoever asks such a process is told the same as by one that dispatches: that the engine is out of reach since when
-//!   and why, or that its work is not done.
-//! - It only asks, and what it asks is bounded, so that any number of processes may: does anybody poll, and how do a
-//!   few of the runs stand, each in its turn.
+//! - Such a process reports the same in `/readyz` as a process that dispatches: since when and why the engine is
+//!   unavailable, or that its runs make no progress.
+//! - It only reads: whether a worker polls, and the state of a few runs, which take turns. Its questions are bounded,
+//!   so any number of processes may ask them.
 //!
-//! Not here: one run (`http::queue`), ending what is lost and counting (`run::reconcile`).
+//! Not here: the state of a single run (`http::queue`), ending lost runs (`run::reconcile`).
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,70 +14,72 @@ use std::time::Duration;
 
 use engine::Engine;
 use kernel::ids::{ExecutionId, SHARDS};
-use kernel::queue::Answer;
+use kernel::queue::StartOutcome;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::queue::breaker::Breaker;
-use crate::run::reconcile::{Findings, Seen, Stretch};
+use crate::run::reconcile::{EngineFindings, IdRange, RunObservation};
 
-/// How many runs are looked at in one pass.
-const LOOKED_AT: i64 = 25;
+/// How many runs are described in one pass.
+const RUNS_PER_PASS: i64 = 25;
 
-pub(crate) struct Watcher {
+pub(crate) struct EngineHealthCheck {
     pub(crate) store: Store,
     pub(crate) engine: Arc<dyn Engine>,
-    /// Nothing is started here: it only knows since when the engine is out of reach, and when to ask again.
+    /// A breaker that holds no start requests back. It records since when the engine is unavailable, and decides when
+    /// the engine is asked again.
     pub(crate) breaker: Breaker,
-    pub(crate) findings: Findings,
-    /// How long ago an item must have been handed over.
+    pub(crate) findings: EngineFindings,
+    /// Only runs that were handed to the engine at least this long ago are described.
     pub(crate) after: Duration,
-    /// Where the next pass goes on.
-    pub(crate) from: Mutex<Option<ExecutionId>>,
+    /// The run after which the next pass continues.
+    pub(crate) position: Mutex<Option<ExecutionId>>,
     pub(crate) stop: CancellationToken,
 }
 
-impl Watcher {
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
+impl EngineHealthCheck {
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
         tokio::select! {
-            looked = self.look() => looked?,
+            done = self.check_engine() => done?,
             () = self.stop.cancelled() => {}
         }
-        // Out of reach, the breaker keeps the time.
+        // While the engine is unavailable, the next pass begins immediately and waits until the breaker permits a
+        // question.
         Ok((!self.breaker.is_closed()).then_some(Duration::ZERO))
     }
 
-    async fn look(&self) -> Result<(), store::Error> {
-        let pass = self.breaker.pass().await;
-        match self.engine.look().await {
+    async fn check_engine(&self) -> Result<(), store::Error> {
+        let permit = self.breaker.permit().await;
+        match self.engine.check_health().await {
             Err(reason) => {
-                pass.heard(&Answer::Unavailable(reason));
+                permit.record_answer(&StartOutcome::Unavailable(reason));
                 return Ok(());
             }
-            Ok(Some(trouble)) => self.findings.set(Some(trouble)),
+            Ok(Some(problem)) => self.findings.set(Some(problem)),
             Ok(None) => {
-                let stuck = self.some_runs().await?;
+                let stuck = self.check_runs().await?;
                 self.findings.set(stuck);
             }
         }
-        pass.heard(&Answer::AlreadyThere);
+        permit.record_answer(&StartOutcome::AlreadyStarted);
         Ok(())
     }
 
-    /// What is wrong with the runs that were looked at lately.
-    async fn some_runs(&self) -> Result<Option<String>, store::Error> {
+    /// Asks the engine to describe a page of runs. Returns the problem of all known runs, if there is one.
+    async fn check_runs(&self) -> Result<Option<String>, store::Error> {
         let shards: Vec<i16> = (0..SHARDS).collect();
-        let from = *self.from.lock();
-        let runs = self.store.handed_over(&shards, self.after, self.engine.name(), from, LOOKED_AT).await?;
-        let full = i64::try_from(runs.len()).is_ok_and(|found| found >= LOOKED_AT);
+        let position = *self.position.lock();
+        let runs = self.store.handed_over(&shards, self.after, self.engine.name(), position, RUNS_PER_PASS).await?;
+        let full = i64::try_from(runs.len()).is_ok_and(|found| found >= RUNS_PER_PASS);
         let next = runs.last().filter(|_| full).map(|run| run.execution);
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         for run in runs {
             if let Ok(described) = self.engine.describe(run.execution).await {
-                seen.push((run.execution, Seen::of(run.status, &described)));
+                observed.push((run.execution, RunObservation::from_description(run.status, &described)));
             }
         }
-        *self.from.lock() = next;
-        Ok(self.findings.note(Stretch { after: from, to: next }, seen.into_iter()).told())
+        *self.position.lock() = next;
+        Ok(self.findings.record(IdRange { after: position, to: next }, observed.into_iter()).problem())
     }
 }

@@ -1,42 +1,44 @@
-//! Tells runs that something came for them: an answer, the end of a task, time that is up.
+//! Notifies runs of stored signals: the answer of a wait, the end of a task, or the expiry of a wait or task.
 //!
 //! Invariants
-//! - A call is stored before it is told (`wake_at`); what is told here is a hint, and losing it costs a heartbeat or a
-//!   poll.
-//! - Whoever has the run is told: the engine itself if it is elsewhere, this process's own, or the others by a NOTIFY.
+//! - A signal is stored (in `run_request`) before the run is notified. If the notification is lost, the next heartbeat
+//!   or poll finds the signal.
+//! - The notification goes to the engine or process that holds the run: to the external engine, to the engine of this
+//!   process, or by NOTIFY to the other processes.
 //!
-//! Not here: what came (`store::wait`), waking parked runs (`wake`).
+//! Not here: storing signals (`store::wait`), waking parked runs (`wake`).
 
 use std::sync::Arc;
 
 use engine::Engine;
-use store::wait::Call;
+use store::wait::RunToWake;
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::process::heartbeat::Alive;
+use crate::process::heartbeat::Membership;
 
-/// Whom to tell. Cheap to clone.
+/// Notifies runs of stored signals. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Calls {
+pub(crate) struct RunNotifier {
     pub(crate) engine: Option<Arc<dyn Engine>>,
-    pub(crate) alive: watch::Receiver<Option<Alive>>,
-    /// Wakes this process's own waker, if it has one.
-    pub(crate) called: Arc<Notify>,
-    pub(crate) wakes: bool,
-    /// To other processes; none without hints.
-    pub(crate) others: Option<mpsc::UnboundedSender<()>>,
+    pub(crate) membership: watch::Receiver<Option<Membership>>,
+    /// Wakes the loop for parked runs of this process.
+    pub(crate) parked: Arc<Notify>,
+    /// Whether this process has the loop for parked runs.
+    pub(crate) wakes_parked: bool,
+    /// Notifies other processes; none if notifications are off.
+    pub(crate) other_processes: Option<mpsc::UnboundedSender<()>>,
 }
 
-impl Calls {
-    pub(crate) fn tell(&self, call: Option<Call>) {
-        let Some(Call { engine: name, holder, owner }) = call else { return };
+impl RunNotifier {
+    pub(crate) fn notify(&self, call: Option<RunToWake>) {
+        let Some(RunToWake { engine: name, holder, owner }) = call else { return };
         let engine = self.engine.as_ref().filter(|engine| engine.name() == name);
-        let elsewhere = engine.is_some_and(|engine| engine.place().is_some());
-        let ours = owner.is_some() && owner == self.alive.borrow().as_ref().map(|alive| alive.process);
+        let external = engine.is_some_and(|engine| engine.location().is_some());
+        let ours = owner.is_some() && owner == self.membership.borrow().as_ref().map(|membership| membership.process);
         match engine {
-            Some(engine) if elsewhere || ours => engine.signal(holder),
-            _ if owner.is_none() && self.wakes => self.called.notify_one(),
-            _ => drop(self.others.as_ref().map(|others| others.send(()))),
+            Some(engine) if external || ours => engine.signal(holder),
+            _ if owner.is_none() && self.wakes_parked => self.parked.notify_one(),
+            _ => drop(self.other_processes.as_ref().map(|sender| sender.send(()))),
         }
     }
 }

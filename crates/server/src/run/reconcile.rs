@@ -1,17 +1,21 @@
-//! Runs of an engine elsewhere that should have ended: asks it what became of them.
+//! Reconciles the stored runs of an external engine with the engine. Asks the engine for the state of its runs, and
+//! ends executions whose run has ended there or is lost.
 //!
 //! Invariants
-//! - Only what was handed over a while ago is asked about: a start may be on its way before that.
-//! - Runs that the engine lists as open cost one question for a page of them; only suspects, and a few of the others
-//!   in turn, are described one by one. A description decides, a list never does.
-//! - Every verdict of a pass is known before the first is carried out. A pass that meets too much
-//!   unknown, or another engine than the one that was started, ends nothing and says so, and begins
-//!   anew until that is over.
-//! - What was ended from outside, or is gone, holds its slot for as long as a node of it may still be performed.
-//! - An end names the status it was judged by: one that moved on meanwhile is left for the next pass.
+//! - Only runs that were handed to the engine at least `engine.reconcile_after_ms` ago are checked, because the start
+//!   request of a newer run may still be in flight.
+//! - One request to the engine lists all open runs of a page. Runs that are missing in the list, and a few of the open
+//!   runs in turn, are then described by a request each. A run is ended only because of its description.
+//! - All runs of a pass are judged before the first of them is ended. The pass ends no run if the engine does not know
+//!   too many of them, or if the runs were started on another engine. It reports that, and the next pass begins at the
+//!   first run.
+//! - A run that was ended directly on the engine, or that the engine lost, keeps its slot for a while
+//!   (`Engine::max_linger`): a worker may still perform one of its nodes.
+//! - The statement that ends an execution applies only if the execution still has the status on which the verdict is
+//!   based. Otherwise the next pass judges the run again.
 //!
-//! Not here: the verdicts (`kernel::run::reconcile`); what is known of runs between passes (`findings`); the embedded
-//! engine, whose runs are rows of ours.
+//! Not here: the verdicts (`kernel::run::reconcile`), what is known about runs between passes (`findings`), the
+//! embedded engine, whose runs are rows of the store.
 
 mod findings;
 
@@ -19,12 +23,12 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Described, Engine};
+use engine::{Engine, RunDescription};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use kernel::execution;
 use kernel::ids::ExecutionId;
 use kernel::run::failure::{Class, Failure};
-use kernel::run::reconcile::{self, There, Verdict};
+use kernel::run::reconcile::{self, Reconciliation, RemoteState};
 use kernel::signals::metrics;
 use store::Store;
 use store::run::handed_over::HandedOver;
@@ -32,135 +36,143 @@ use store::run::{End, Ending};
 use tokio::sync::watch;
 
 use crate::execution::waiters::Waiters;
-use crate::process::heartbeat::Alive;
-use crate::process::hints::Hints;
+use crate::process::heartbeat::Membership;
+use crate::process::notifications::Notifier;
 use crate::queue::breaker::Breaker;
-pub(crate) use findings::{Findings, Seen, Stretch};
+pub(crate) use findings::{EngineFindings, IdRange, RunObservation};
 
-/// The most runs looked at in one pass.
-const MOST: i64 = 500;
-/// How many of a page's open runs are described in one pass, to see whether they go on: every one has its turn within
-/// twenty passes.
-const DESCRIBED: usize = 25;
-/// How many descriptions are asked for at once.
-const AT_ONCE: usize = 8;
+/// The most runs checked in one pass.
+const PAGE: i64 = 500;
+/// How many open runs of a page are described in one pass, to find out whether they make progress. So each run is
+/// described at least once in twenty walks over all runs.
+const DESCRIBED_PER_PASS: usize = 25;
+/// How many runs are described at the same time.
+const PARALLEL_DESCRIPTIONS: usize = 8;
 
 pub(crate) struct Reconciler {
     pub(crate) store: Store,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) breaker: Breaker,
-    /// How long ago an item must have been handed over.
+    /// Only runs that were handed to the engine at least this long ago are checked.
     pub(crate) after: Duration,
-    pub(crate) alive: watch::Receiver<Option<Alive>>,
-    pub(crate) hints: Hints,
+    pub(crate) membership: watch::Receiver<Option<Membership>>,
+    pub(crate) notifier: Notifier,
     pub(crate) waiters: Waiters,
-    pub(crate) findings: Findings,
-    pub(crate) place: Mutex<Place>,
+    pub(crate) findings: EngineFindings,
+    pub(crate) position: Mutex<ReconcilePosition>,
 }
 
-/// Where the next pass goes on.
+/// Where the next pass continues.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct ReconcilePosition {
     from: Option<ExecutionId>,
-    /// How often all runs were gone through: whose turn it is to be described.
+    /// The number of walks over all runs so far. It decides which open runs are described next.
     round: usize,
 }
 
-/// One run as it was judged.
-struct Judged {
+/// One run, and the decision of the kernel about it.
+struct JudgedRun {
     run: HandedOver,
-    verdict: Verdict,
-    /// How it ends, if it does.
+    verdict: Reconciliation,
+    /// How the run ends; none if it is left running.
     end: Option<End>,
-    seen: Seen,
+    observation: RunObservation,
 }
 
 impl Reconciler {
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
-        let (Some(noted), true) = (self.engine.place(), self.breaker.is_closed()) else { return Ok(None) };
-        let Place { from, round } = *self.place.lock();
-        let runs = self.store.handed_over(&alive.shards, self.after, self.engine.name(), from, MOST).await?;
-        let full = i64::try_from(runs.len()).is_ok_and(|found| found >= MOST);
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
+        let Some(membership) = self.membership.borrow().clone() else { return Ok(None) };
+        let (Some(location), true) = (self.engine.location(), self.breaker.is_closed()) else { return Ok(None) };
+        let ReconcilePosition { from, round } = *self.position.lock();
+        let runs = self.store.handed_over(&membership.shards, self.after, self.engine.name(), from, PAGE).await?;
+        let full = i64::try_from(runs.len()).is_ok_and(|found| found >= PAGE);
         let next = runs.last().filter(|_| full).map(|run| run.execution);
-        if let Some(elsewhere) = runs.iter().find_map(|run| run.place.clone().filter(|place| *place != noted)) {
-            return Ok(self.stop(reconcile::halt(0, Some((&elsewhere, &noted)))));
+        if let Some(other) = runs.iter().find_map(|run| run.location.clone().filter(|found| *found != location)) {
+            return Ok(self.halt(reconcile::halt(0, Some((&other, &location)))));
         }
         let judged = match self.judge_all(runs, round).await {
             Ok(judged) => judged,
-            // It cannot be asked: nothing is known, and nothing follows.
+            // The engine did not answer, so the states of its runs are unknown, and no run is ended.
             Err(reason) => {
-                tracing::warn!(reason, "The engine could not be asked about its runs");
+                tracing::warn!(reason, "Engine did not report the state of its runs; the next pass asks it again");
                 return Ok(None);
             }
         };
-        let unknown = judged.iter().filter(|one| one.seen == Seen::Unknown).count();
+        let unknown = judged.iter().filter(|judged| judged.observation == RunObservation::Unknown).count();
         if let Some(reason) = reconcile::halt(unknown, None) {
-            return Ok(self.stop(Some(reason)));
+            return Ok(self.halt(Some(reason)));
         }
-        let stretch = Stretch { after: from, to: next };
-        let counted = self.findings.note(stretch, judged.iter().map(|one| (one.run.execution, one.seen)));
-        for (why, count) in [("idle", counted.idle), ("failing", counted.failing)] {
-            ::metrics::gauge!(metrics::STUCK.name, "why" => why).set(u32::try_from(count).unwrap_or(u32::MAX));
+        let range = IdRange { after: from, to: next };
+        let stuck = self.findings.record(range, judged.iter().map(|judged| (judged.run.execution, judged.observation)));
+        for (reason, count) in [("no_worker", stuck.idle), ("worker_failing", stuck.failing)] {
+            ::metrics::gauge!(metrics::RUNS_STUCK.name, "reason" => reason)
+                .set(u32::try_from(count).unwrap_or(u32::MAX));
         }
-        self.findings.set(counted.told());
+        self.findings.set(stuck.problem());
         self.carry_out(judged).await?;
         let round = if next.is_none() { round.wrapping_add(1) } else { round };
-        self.go_on(Place { from: next, round });
+        self.continue_from(ReconcilePosition { from: next, round });
         Ok(next.map(|_| Duration::ZERO))
     }
 
-    /// Ends nothing, says why, and begins anew.
-    fn stop(&self, reason: Option<String>) -> Option<Duration> {
-        self.findings.set(reason.map(|reason| format!("stopped: {reason}")));
-        self.go_on(Place::default());
+    /// Reports why this pass ends no run. The next pass begins at the first run.
+    fn halt(&self, reason: Option<String>) -> Option<Duration> {
+        self.findings.set(reason.map(|reason| format!("the check stopped: {reason}")));
+        self.continue_from(ReconcilePosition::default());
         None
     }
 
-    fn go_on(&self, place: Place) {
-        *self.place.lock() = place;
+    fn continue_from(&self, position: ReconcilePosition) {
+        *self.position.lock() = position;
     }
 
-    async fn judge_all(&self, runs: Vec<HandedOver>, round: usize) -> Result<Vec<Judged>, String> {
+    async fn judge_all(&self, runs: Vec<HandedOver>, round: usize) -> Result<Vec<JudgedRun>, String> {
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(Vec::new()) };
-        let open = self.engine.open(first.execution, last.execution).await?.unwrap_or_default();
-        let turns = runs.len().div_ceil(DESCRIBED);
-        let judge = |(at, run): (usize, HandedOver)| {
-            let looked_at = at % turns == round % turns || !open.contains(&run.execution);
-            async move { if looked_at { self.judge(run).await } else { Ok(self.open(run)) } }
+        let open = self.engine.open_runs(first.execution, last.execution).await?.unwrap_or_default();
+        let groups = runs.len().div_ceil(DESCRIBED_PER_PASS);
+        let judge = |(index, run): (usize, HandedOver)| {
+            let is_described = index % groups == round % groups || !open.contains(&run.execution);
+            async move { if is_described { self.judge(run).await } else { Ok(self.open(run)) } }
         };
-        stream::iter(runs.into_iter().enumerate().map(judge)).buffered(AT_ONCE).try_collect().await
+        stream::iter(runs.into_iter().enumerate().map(judge)).buffered(PARALLEL_DESCRIPTIONS).try_collect().await
     }
 
-    /// One that is listed as open, and not looked at more closely.
-    fn open(&self, run: HandedOver) -> Judged {
-        let verdict = reconcile::judge(run.status, There::Running);
-        Judged { run, verdict, end: None, seen: Seen::Listed { begun: verdict != Verdict::NotBegun } }
+    /// The decision about a run that the engine lists as open and that this pass does not describe.
+    fn open(&self, run: HandedOver) -> JudgedRun {
+        let verdict = reconcile::decide(run.status, RemoteState::Running);
+        JudgedRun {
+            run,
+            verdict,
+            end: None,
+            observation: RunObservation::Listed { begun: verdict != Reconciliation::AwaitBegin },
+        }
     }
 
-    async fn judge(&self, run: HandedOver) -> Result<Judged, String> {
+    async fn judge(&self, run: HandedOver) -> Result<JudgedRun, String> {
         let described = self.engine.describe(run.execution).await?;
-        let seen = Seen::of(run.status, &described);
+        let observation = RunObservation::from_description(run.status, &described);
         let (there, end) = match described {
-            Described::Unknown => (There::Unknown, None),
-            Described::Running { .. } => (There::Running, None),
-            Described::Broken(end) | Described::Closed(end) => (There::Closed(end.outcome), Some(end)),
+            RunDescription::Unknown => (RemoteState::Unknown, None),
+            RunDescription::Running { .. } => (RemoteState::Running, None),
+            RunDescription::EndedExternally(end) | RunDescription::Closed(end) => {
+                (RemoteState::Ended(end.outcome), Some(end))
+            }
         };
-        let lingers = matches!(seen, Seen::Unknown | Seen::Broken)
-            && self.findings.gone_for(run.execution) < self.engine.lingers();
-        let verdict = if lingers { Verdict::Leave } else { reconcile::judge(run.status, there) };
+        let lingers = matches!(observation, RunObservation::Unknown | RunObservation::Broken)
+            && self.findings.missing_for(run.execution) < self.engine.max_linger();
+        let verdict = if lingers { Reconciliation::LeaveRunning } else { reconcile::decide(run.status, there) };
         let end = match verdict {
-            Verdict::Complete => end,
-            Verdict::Lost => Some(lost()),
-            Verdict::Leave | Verdict::NotBegun => None,
+            Reconciliation::Complete => end,
+            Reconciliation::GiveUp => Some(lost()),
+            Reconciliation::LeaveRunning | Reconciliation::AwaitBegin => None,
         };
-        Ok(Judged { run, verdict, end, seen })
+        Ok(JudgedRun { run, verdict, end, observation })
     }
 
-    async fn carry_out(&self, judged: Vec<Judged>) -> Result<(), store::Error> {
-        for Judged { run, verdict, end, .. } in judged {
+    async fn carry_out(&self, judged: Vec<JudgedRun>) -> Result<(), store::Error> {
+        for JudgedRun { run, verdict, end, .. } in judged {
             if run.canceling {
-                // The engine may not have heard of it: the request was made at another process.
+                // The engine may not know of the cancel, because another process accepted the request.
                 self.engine.cancel(run.execution);
             }
             if let Some(end) = end {
@@ -170,17 +182,17 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn end(&self, run: HandedOver, verdict: Verdict, end: End) -> Result<(), store::Error> {
+    async fn end(&self, run: HandedOver, verdict: Reconciliation, end: End) -> Result<(), store::Error> {
         let outcome = end.outcome.name();
         let ending = Ending { execution: run.execution, claim: None, end };
         for ended in self.store.complete(&[ending], Some(run.status), "reconciler").await? {
             if ended.applied {
                 tracing::warn!(execution_id = %run.execution, workspace_id = %run.workspace, ?verdict, outcome,
-                    "An execution was ended as the engine says");
-                ::metrics::counter!(metrics::RECONCILED.name).increment(1);
+                    "Execution ended by reconciliation: its run has ended on the engine, or the engine lost it");
+                ::metrics::counter!(metrics::RUNS_RECONCILED.name).increment(1);
             }
             if ended.freed {
-                self.hints.ready(ended.workspace);
+                self.notifier.notify_ready(ended.workspace);
             }
             self.waiters.wake(run.execution);
         }
@@ -189,7 +201,8 @@ impl Reconciler {
 }
 
 fn lost() -> End {
-    let message = "the engine does not know of it; it may have been performed in part, so it is not started again";
+    let message =
+        "the engine does not know this execution; it is not started again, because some of its nodes may have run";
     let error = Some(Failure::new(Class::EngineLost, message));
     End { outcome: execution::Status::Failed, output: None, error }
 }

@@ -1,15 +1,17 @@
-//! Runs whose owner is gone: resumed here, where their rows left them.
+//! Resumes runs whose owner is dead, from their stored rows.
 //!
 //! Invariants
-//! - The ownership update fences the last owner before the run's rows are read.
-//! - A death is counted before the run is resumed, so that the next one finds it; a run that keeps
-//!   killing its processes is put alone, and in the end given up (`kernel::run::crash`).
-//! - What this process owns in the database but does not hold (a lost answer) is resumed too. What it holds and
-//!   somebody deleted is dropped.
-//! - Runs of the dead come before new claims: what this process has no room for is counted in `waiting`, and while any
-//!   wait, no process claims the room that they need.
+//! - This process becomes the owner of a run before it reads the run's rows. From then on the database refuses writes
+//!   of the previous owner.
+//! - The death of an owner is counted before the run is resumed, so that the next owner sees the count even if this
+//!   process dies, too. A run whose owners keep dying is resumed alone, and finally ended (`kernel::run::crash`).
+//! - If this process owns a run in the database but does not hold it in memory (because the answer of a claim was
+//!   lost), the run is resumed. If it holds a run whose row was deleted, the run is dropped.
+//! - Runs of dead processes come before new claims. `waiting_runs` counts the runs that this process has no room for.
+//!   While such runs wait, no process claims the room that they need.
 //!
-//! Not here: who is dead (`process::dead`), claimed items that never began (`takeover`), parked runs (`wake`).
+//! Not here: which processes are dead (`process::dead`), claimed items whose run did not begin
+//! (`queue::takeover`), parked runs (`wake`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,116 +19,119 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use engine::embedded::{Embedded, NAME};
-use engine::say;
+use engine::log_event;
 use kernel::execution;
 use kernel::ids::{ExecutionId, ProcessId};
-use kernel::run::crash::{self, Verdict};
+use kernel::run::crash::{self, AfterDeath};
 use kernel::run::failure::{Class, Failure};
 use kernel::signals::{events, metrics};
 use store::Store;
-use store::queue::claim::Silence;
-use store::run::adopt::Orphan;
+use store::queue::claim::LivenessRule;
+use store::run::adopt::AdoptedRun;
 use store::run::{End, Record};
 use tokio::sync::{Notify, watch};
 
 use crate::config::{Process, ms};
-use crate::process::heartbeat::Alive;
-use crate::process::hints::Hints;
+use crate::process::heartbeat::Membership;
+use crate::process::notifications::Notifier;
 
-pub(crate) struct Orphans {
+pub(crate) struct RunResumer {
     pub(crate) store: Store,
     pub(crate) engine: Embedded,
     pub(crate) settings: Process,
-    pub(crate) alive: watch::Receiver<Option<Alive>>,
-    pub(crate) hints: Hints,
-    /// Runs in this process's shards that it has no room for: its heartbeat tells the others.
-    pub(crate) waiting: Arc<AtomicUsize>,
-    /// Asks for a heartbeat now.
-    pub(crate) beat: Arc<Notify>,
+    pub(crate) membership: watch::Receiver<Option<Membership>>,
+    pub(crate) notifier: Notifier,
+    /// The number of runs in this process's shards that it has no room for. Its heartbeat reports it to other
+    /// processes.
+    pub(crate) waiting_runs: Arc<AtomicUsize>,
+    /// Triggers the next heartbeat immediately.
+    pub(crate) heartbeat: Arc<Notify>,
 }
 
 /// The most waiting runs that are counted.
-const MOST_WAITING: usize = 10_000;
+const MAX_WAITING: usize = 10_000;
 
-impl Orphans {
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
-        let silence = alive.silence(ms(self.settings.runs_after_ms));
-        let (mut trouble, mut is_full) = (None, false);
-        // A full owner's runs are adopted by those with room.
-        let mut groups = VecDeque::from([&alive.claim_shards[..]]);
+impl RunResumer {
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
+        let Some(membership) = self.membership.borrow().clone() else { return Ok(None) };
+        let silence = membership.liveness_rule(ms(self.settings.run_lease_ms));
+        let (mut failure, mut is_full) = (None, false);
+        // A process with room also adopts runs in shards whose owner has no room.
+        let mut groups = VecDeque::from([&membership.claim_shards[..]]);
         while let Some(shards) = groups.pop_front() {
-            let room = self.engine.room();
+            let room = self.engine.resume_capacity();
             if room == 0 {
                 is_full = true;
                 break;
             }
-            match self.adopt_from(shards, &alive, silence, room).await {
+            match self.adopt_from(shards, &membership, silence, room).await {
                 Ok(adopted) => is_full |= adopted >= room,
-                // One shard's trouble keeps no other's runs waiting.
+                // A failure in one shard delays no runs of the other shards.
                 Err(_) if shards.len() > 1 => groups.extend(shards.chunks(1)),
-                Err(error) => trouble = Some(error),
+                Err(error) => failure = Some(error),
             }
         }
         let counted = match is_full {
-            true => self.store.count_orphans(&alive.shards, silence, NAME, MOST_WAITING).await,
+            true => self.store.count_orphans(&membership.shards, silence, NAME, MAX_WAITING).await,
             false => Ok(0),
         };
-        // What could not be counted is as many as before.
-        let waiting = counted.unwrap_or_else(|error| {
-            trouble = Some(error);
-            self.waiting.load(Ordering::Relaxed)
+        // If the statement that counts fails, the previous count stays.
+        let waiting_runs = counted.unwrap_or_else(|error| {
+            failure = Some(error);
+            self.waiting_runs.load(Ordering::Relaxed)
         });
-        // The others are told at once: what they may claim depends on it.
-        if self.waiting.swap(waiting, Ordering::Relaxed) != waiting {
-            self.beat.notify_one();
+        // The heartbeat reports a changed count to other processes immediately, because it limits what they may claim.
+        if self.waiting_runs.swap(waiting_runs, Ordering::Relaxed) != waiting_runs {
+            self.heartbeat.notify_one();
         }
-        self.find_lost(alive.process).await?;
-        if let Some(error) = trouble {
+        self.find_lost(membership.process).await?;
+        if let Some(error) = failure {
             return Err(error);
         }
-        // While somebody is known to be dead, or a run waits for an owner, every moment counts.
-        let hurry = alive.dead > 0 || alive.waiting > 0 || waiting > 0;
-        Ok(hurry.then(|| ms(self.settings.heartbeat_ms) / 4))
+        // While a process is known to be dead, or a run waits for an owner, the passes are more frequent.
+        let is_urgent = membership.dead_processes > 0 || membership.waiting_runs > 0 || waiting_runs > 0;
+        Ok(is_urgent.then(|| ms(self.settings.heartbeat_ms) / 4))
     }
 
     async fn adopt_from(
         &self,
         shards: &[i16],
-        alive: &Alive,
-        silence: Silence,
+        membership: &Membership,
+        silence: LivenessRule,
         room: usize,
     ) -> Result<usize, store::Error> {
-        let mut trouble = None;
-        let orphans = self.store.adopt_orphans(shards, alive.process, silence, NAME, room).await?;
+        let mut failure = None;
+        let orphans = self.store.adopt_orphans(shards, membership.process, silence, NAME, room).await?;
         let adopted = orphans.len();
         for orphan in orphans {
-            // Every one is this process's by now: each has its death counted, whatever becomes of another.
-            trouble = self.adopt(alive.process, orphan).await.err().or(trouble);
+            // This process already owns all adopted runs. So the death of each run's owner must be counted, even if
+            // another run cannot be resumed.
+            failure = self.adopt(membership.process, orphan).await.err().or(failure);
         }
-        trouble.map_or(Ok(adopted), Err)
+        failure.map_or(Ok(adopted), Err)
     }
 
-    async fn adopt(&self, process: ProcessId, orphan: Orphan) -> Result<(), store::Error> {
+    async fn adopt(&self, process: ProcessId, orphan: AdoptedRun) -> Result<(), store::Error> {
         if !orphan.dead {
-            ::metrics::counter!(metrics::RUNS_ADOPTED.name).increment(1);
+            ::metrics::counter!(metrics::RUNS_TAKEN_OVER.name).increment(1);
             return self.engine.resume(process, &[orphan.execution], false).await;
         }
         let (deaths, verdict) = crash::after_death(orphan.deaths, orphan.progressed);
-        if !self.store.note_deaths(process, &orphan, deaths).await? {
+        if !self.store.record_deaths(process, &orphan, deaths).await? {
             return Ok(());
         }
-        ::metrics::counter!(metrics::RUNS_ADOPTED.name).increment(1);
-        say!(events::RESUMING, execution_id = %orphan.execution, deaths, ?verdict);
+        ::metrics::counter!(metrics::RUNS_TAKEN_OVER.name).increment(1);
+        log_event!(events::RUN_RESUMED, execution_id = %orphan.execution, deaths, ?verdict);
         match verdict {
-            Verdict::Resume => self.engine.resume(process, &[orphan.execution], false).await,
-            Verdict::ResumeAlone => self.engine.resume(process, &[orphan.execution], true).await,
-            Verdict::GiveUp => self.give_up(process, &orphan).await,
+            AfterDeath::Resume => self.engine.resume(process, &[orphan.execution], false).await,
+            AfterDeath::ResumeAlone => self.engine.resume(process, &[orphan.execution], true).await,
+            AfterDeath::GiveUp => self.give_up(process, &orphan).await,
         }
     }
 
-    async fn give_up(&self, process: ProcessId, orphan: &Orphan) -> Result<(), store::Error> {
-        let message = "every process that ran it died; it was given up after ten deaths without progress";
+    async fn give_up(&self, process: ProcessId, orphan: &AdoptedRun) -> Result<(), store::Error> {
+        let message = "ten times in a row, the process that ran this execution died before the execution made \
+                       progress; look for a panic or a lack of memory in the logs of those processes";
         let error = Some(Failure::new(Class::CrashLoop, message));
         let end = End { outcome: execution::Status::Failed, output: None, error };
         let record = Record {
@@ -137,22 +142,23 @@ impl Orphans {
             end: Some(end),
             park: None,
         };
-        let recorded = self.store.record(process, &[record], "orphans").await?;
-        tracing::warn!(execution_id = %orphan.execution, "An execution was given up: CRASH_LOOP");
+        let recorded = self.store.record(process, &[record], "resume").await?;
+        let execution = orphan.execution;
+        tracing::warn!(execution_id = %execution, "Execution failed with CRASH_LOOP: every process that ran it died");
         if recorded.iter().any(|recorded| recorded.held) {
             ::metrics::counter!(metrics::FAILED.name, "reason" => Class::CrashLoop.name()).increment(1);
         }
         for workspace in recorded.iter().filter_map(|recorded| recorded.freed) {
-            self.hints.ready(workspace);
+            self.notifier.notify_ready(workspace);
         }
         Ok(())
     }
 
-    /// Compares the runs this process owns with those it holds.
+    /// Compares the runs that this process owns in the database with those that it holds in memory.
     async fn find_lost(&self, process: ProcessId) -> Result<(), store::Error> {
-        let held = self.engine.held();
-        let owned = self.store.owned(process, NAME).await?;
-        let missing = self.store.missing(&held.keys().copied().collect::<Vec<_>>()).await?;
+        let held = self.engine.held_runs();
+        let owned = self.store.owned_runs(process, NAME).await?;
+        let missing = self.store.missing_executions(&held.keys().copied().collect::<Vec<_>>()).await?;
         self.engine.drop_missing(&missing).await;
         let lacking: Vec<ExecutionId> = owned
             .into_iter()

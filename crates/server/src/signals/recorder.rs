@@ -1,10 +1,13 @@
-//! The process's metrics: one recorder, with the type, buckets and meaning of each from the table.
+//! The process's one metrics recorder. It takes the type, buckets and help text of each metric from the table of
+//! metrics.
 //!
 //! Invariants
-//! - Counters without labels are there from the start, at zero: a rate has its first point.
-//! - What histograms gather is folded regularly, so that it takes no more memory when nobody scrapes.
+//! - Counters without labels exist from the start, at zero, so that Prometheus can compute a rate from the first
+//!   increment.
+//! - The samples of histograms are aggregated into buckets regularly. Otherwise they would use more and more memory
+//!   while nothing scrapes the metrics.
 //!
-//! Not here: the table (`kernel::signals`), counting (whoever does the work).
+//! Not here: the table of metrics (`kernel::signals`), recording values (the module of each feature).
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,19 +17,22 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
-/// How often what histograms gathered is folded.
-const FOLD_EVERY: Duration = Duration::from_secs(5);
+/// How often the samples of histograms are aggregated.
+const AGGREGATE_EVERY: Duration = Duration::from_secs(5);
 
-/// The recorder, installed by the first call, however many services run in this process.
-pub(crate) fn recorder() -> &'static PrometheusHandle {
+/// The recorder of this process. The first call installs it.
+pub(crate) fn global_recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
         let recorder = builder().build_recorder();
         let handle = recorder.handle();
         if ::metrics::set_global_recorder(recorder).is_err() {
-            tracing::warn!("Another metrics recorder is installed; /metrics stays empty");
+            tracing::warn!("Another metrics recorder is already installed in this process; /metrics stays empty");
         }
         describe();
+        let release = store::release::NUMBER.to_string();
+        ::metrics::gauge!(metrics::BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION"), "release" => release)
+            .set(1.0);
         handle
     })
 }
@@ -54,9 +60,9 @@ fn describe() {
                 if *metric == metrics::BREAKER_STATE {
                     ::metrics::gauge!(metric.name).set(0.0);
                 }
-                if *metric == metrics::STUCK {
-                    for why in ["idle", "failing"] {
-                        ::metrics::gauge!(metric.name, "why" => why).set(0.0);
+                if *metric == metrics::RUNS_STUCK {
+                    for reason in ["no_worker", "worker_failing"] {
+                        ::metrics::gauge!(metric.name, "reason" => reason).set(0.0);
                     }
                 }
             }
@@ -65,16 +71,16 @@ fn describe() {
     }
 }
 
-/// Folds what histograms gathered until told to stop.
-pub(crate) async fn fold(stop: CancellationToken) {
+/// Aggregates the samples of histograms until `stop` is cancelled.
+pub(crate) async fn aggregate_periodically(stop: CancellationToken) {
     loop {
-        recorder().run_upkeep();
-        tokio::select! { () = tokio::time::sleep(FOLD_EVERY) => {}, () = stop.cancelled() => return }
+        global_recorder().run_upkeep();
+        tokio::select! { () = tokio::time::sleep(AGGREGATE_EVERY) => {}, () = stop.cancelled() => return }
     }
 }
 
-/// How a pool is used, as it is at this moment.
-pub(crate) fn pool(name: &'static str, store: &Store) {
+/// Publishes how many connections of a pool are in use at this moment.
+pub(crate) fn publish_pool_metrics(name: &'static str, store: &Store) {
     let used = store.pool_use();
     let count = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     for (state, connections) in [("in_use", used.in_use), ("idle", used.idle), ("max", used.max)] {

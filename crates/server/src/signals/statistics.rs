@@ -1,12 +1,12 @@
-//! Tells the database's planner when a burst has made the tables large, and how old the oldest snapshot is.
+//! Runs ANALYZE on tables that a burst has made large, and publishes the age of the oldest database snapshot as a
+//! metric.
 //!
 //! Invariants
-//! - One look is a few sizes of files; only what has doubled is analysed, and never beside another
-//!   process's.
-//! - The snapshot is told by the process that looks after the first shard, so that one at a time tells it; the others
-//!   tell 0.
+//! - A check reads only the sizes of a few tables. Only tables that have doubled are analyzed, by one process at a
+//!   time.
+//! - Only the process that owns the first shard publishes the age of the snapshot. All other processes publish 0.
 //!
-//! Not here: why, and what is told (`store::signals::statistics`, `store::signals::sample`).
+//! Not here: why this is needed, and the statements (`store::signals::statistics`, `store::signals::sample`).
 
 use std::time::Duration;
 
@@ -14,35 +14,35 @@ use kernel::signals::metrics;
 use store::Store;
 use tokio::sync::watch;
 
-use crate::process::heartbeat::Alive;
+use crate::process::heartbeat::Membership;
 
-/// How often it looks: a flood goes on with bad plans for no longer.
+/// How often the tables are checked. After a burst, PostgreSQL uses outdated query plans for about this long at most.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
-/// Whoever looks after this shard tells what is told once for the database.
+/// The owner of this shard publishes what concerns the whole database.
 const FIRST_SHARD: i16 = 0;
 
-pub(crate) struct Statistics {
+pub(crate) struct PlannerStatistics {
     pub(crate) store: Store,
-    pub(crate) alive: watch::Receiver<Option<Alive>>,
+    pub(crate) membership: watch::Receiver<Option<Membership>>,
 }
 
-impl Statistics {
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let told = self.store.tell_planner().await;
-        self.tell_snapshot().await?;
-        told.map(|_| None)
+impl PlannerStatistics {
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
+        let analyzed = self.store.analyze_grown_tables().await;
+        self.publish_snapshot_age().await?;
+        analyzed.map(|_| None)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a number for people")]
-    async fn tell_snapshot(&self) -> Result<(), store::Error> {
-        let ours = self.alive.borrow().as_ref().is_some_and(|alive| alive.shards.contains(&FIRST_SHARD));
+    async fn publish_snapshot_age(&self) -> Result<(), store::Error> {
+        let ours = self.membership.borrow().as_ref().is_some_and(|membership| membership.shards.contains(&FIRST_SHARD));
         let (mut seconds, mut transactions) = (0.0, 0.0);
         if ours {
             let oldest = self.store.oldest_snapshot().await?;
             (seconds, transactions) = (oldest.seconds, oldest.transactions as f64);
         }
-        ::metrics::gauge!(metrics::OLDEST_SNAPSHOT.name).set(seconds);
-        ::metrics::gauge!(metrics::OLDEST_XMIN.name).set(transactions);
+        ::metrics::gauge!(metrics::OLDEST_SNAPSHOT_AGE.name).set(seconds);
+        ::metrics::gauge!(metrics::OLDEST_XMIN_AGE.name).set(transactions);
         Ok(())
     }
 }

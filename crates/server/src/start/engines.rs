@@ -1,59 +1,61 @@
-//! Makes the engine that the settings name.
+//! Makes the engine that `engine.kind` names.
 //!
 //! Invariants
-//! - Only here is the Temporal engine known: a build without it says so when it is asked for.
+//! - Only this file of the crate uses the crate `temporal`. A build without that crate refuses `engine.kind =
+//!   "temporal"` (`config::engine_kind`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use engine::Engine;
-use engine::embedded::{self, Embedded, Left};
+use engine::embedded::{self, Embedded, RunExit};
 use engine::outbound::{self, Outbound};
 use engine::vault::Vault;
 use store::Store;
 use tokio::sync::mpsc;
 
 use super::StartError;
-use super::parts::Shared;
+use super::parts::SharedParts;
 use crate::access::secrets;
 use crate::config::{EngineKind, Settings};
-use crate::process::hints::Hint;
-use crate::webhook::Sender;
+use crate::process::notifications::Notification;
+use crate::webhook::WebhookSender;
 
-/// What this process has to do with the engine.
+/// What this process does with the engine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Duties {
-    /// Hands waiting items to it.
+pub(super) struct EngineRoles {
+    /// Claims queue items and starts them on the engine.
     pub(super) dispatches: bool,
-    /// Does its work.
+    /// Performs the nodes of runs.
     pub(super) works: bool,
 }
 
-/// What an engine is made of.
-struct Parts<'a> {
-    shared: &'a Shared,
-    dispatcher: &'a mpsc::UnboundedSender<Hint>,
+/// What an engine is made from.
+struct EngineContext<'a> {
+    shared: &'a SharedParts,
+    dispatcher: &'a mpsc::UnboundedSender<Notification>,
 }
 
-/// The engine of a process; none in one that runs nothing.
+/// The engines of a process. All are none in a process that neither dispatches nor works.
 #[derive(Default)]
 pub(super) struct Engines {
-    /// To hand items to, in a process that dispatches.
+    /// The engine that gets new items, in a process that dispatches.
     pub(super) engine: Option<Arc<dyn Engine>>,
-    /// To tell of cancels, in any process that can reach it.
-    pub(super) told: Option<Arc<dyn Engine>>,
-    /// The same, if this process itself is the one that runs.
+    /// The engine for cancels and signals, in any process that can reach it.
+    pub(super) control: Option<Arc<dyn Engine>>,
+    /// The embedded engine, in a process that performs runs itself.
     pub(super) embedded: Option<Embedded>,
-    /// An engine that is not the configured one, for runs that it still has: it gets nothing new.
+    /// An engine other than the configured one, to reconcile and terminate the runs that were started on it before
+    /// `engine.kind` was changed. It starts no new runs.
     pub(super) other: Option<Arc<dyn Engine>>,
-    /// A worker of an engine elsewhere.
+    /// A worker of an external engine.
     pub(super) worker: Worker,
-    /// The guard that it calls out through, if it calls from here.
+    /// The guard of outgoing calls, in a process that makes such calls.
     pub(super) outbound: Option<Outbound>,
 }
 
-/// A worker of an engine elsewhere, in a process that is one.
+/// The worker of an external engine; empty in a process without the role `worker`.
 #[derive(Debug, Default)]
 pub(super) struct Worker {
     #[cfg(feature = "temporal")]
@@ -61,16 +63,16 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Whether it polls; none if there is no worker here.
-    pub(super) fn polls(&self) -> Option<Arc<AtomicBool>> {
+    /// A flag that is true while the worker polls; none if this process has no worker.
+    pub(super) fn polling_flag(&self) -> Option<Arc<AtomicBool>> {
         #[cfg(feature = "temporal")]
         return self.inner.as_ref().map(temporal::Worker::polls);
         #[cfg(not(feature = "temporal"))]
         None
     }
 
-    /// Takes nothing more, and ends when what it performs has.
-    pub(super) async fn stop(self) {
+    /// Stops polling, and waits for the activities in progress.
+    pub(super) async fn shut_down(self) {
         #[cfg(feature = "temporal")]
         if let Some(worker) = self.inner {
             worker.stop().await;
@@ -78,102 +80,117 @@ impl Worker {
     }
 }
 
-pub(super) fn make(
-    shared: &Shared,
-    dispatcher: &mpsc::UnboundedSender<Hint>,
-    duties: Duties,
+pub(super) fn make_engines(
+    shared: &SharedParts,
+    dispatcher: &mpsc::UnboundedSender<Notification>,
+    engine_roles: EngineRoles,
 ) -> Result<Engines, StartError> {
-    let parts = &Parts { shared, dispatcher };
+    let context = &EngineContext { shared, dispatcher };
     let settings = &shared.settings;
     match &settings.engine.kind {
-        EngineKind::Embedded if !duties.dispatches => Ok(Engines::default()),
+        EngineKind::Embedded if !engine_roles.dispatches => Ok(Engines::default()),
         EngineKind::Embedded => {
-            let outbound = outbound(settings, &parts.shared.store)?;
-            let embedded = embedded(parts, duties, outbound.clone())?;
-            let other = other(parts, duties);
+            let outbound = outbound(settings, &context.shared.store)?;
+            let embedded = embedded(context, engine_roles, outbound.clone())?;
+            let other = other(context, engine_roles);
             let serving = serving(Arc::new(embedded.clone()));
             Ok(Engines { embedded: Some(embedded), outbound: Some(outbound), other, ..serving })
         }
         #[cfg(feature = "test-engine")]
-        EngineKind::Test(_) if !duties.dispatches => Ok(Engines::default()),
+        EngineKind::Test(_) if !engine_roles.dispatches => Ok(Engines::default()),
         #[cfg(feature = "test-engine")]
         EngineKind::Test(directory) => {
-            let engine =
-                engine::test_engine::TestEngine::open(directory, parts.shared.store.clone(), on_left(parts, duties));
+            let engine = engine::test_engine::TestEngine::open(
+                directory,
+                context.shared.store.clone(),
+                on_run_exit(context, engine_roles),
+            );
             Ok(serving(Arc::new(engine.map_err(StartError::TestEngine)?)))
         }
         #[cfg(feature = "temporal")]
-        EngineKind::Temporal => temporal::make(parts, duties),
+        EngineKind::Temporal => temporal::make_engines(context, engine_roles),
         #[cfg(not(feature = "temporal"))]
         EngineKind::Temporal => Ok(Engines::default()),
     }
 }
 
-fn embedded(parts: &Parts<'_>, duties: Duties, outbound: Outbound) -> Result<Embedded, StartError> {
-    let settings = &parts.shared.settings;
-    let limits = embedded::Settings {
+fn embedded(
+    context: &EngineContext<'_>,
+    engine_roles: EngineRoles,
+    outbound: Outbound,
+) -> Result<Embedded, StartError> {
+    let settings = &context.shared.settings;
+    let limits = embedded::EmbeddedSettings {
         max_runs: settings.engine.max_runs,
         max_calls: settings.engine.max_calls,
         max_generations: settings.workflow.max_generations,
     };
-    let (store, pulse) = (parts.shared.store.clone(), Arc::clone(&parts.shared.pulse));
-    let keys = secrets::keys(settings)?;
-    let embedded = Embedded::new(store, outbound, keys, limits, pulse, on_left(parts, duties));
-    let hints = parts.shared.hints.clone();
-    embedded.on_ready(Arc::new(move |workspace| hints.ready(workspace)));
+    let (store, liveness) = (context.shared.store.clone(), Arc::clone(&context.shared.liveness));
+    let keys = secrets::read_keys(settings)?;
+    let embedded = Embedded::new(store, outbound, keys, limits, liveness, on_run_exit(context, engine_roles));
+    let notifier = context.shared.notifier.clone();
+    embedded.on_ready(Arc::new(move |workspace| notifier.notify_ready(workspace)));
     Ok(embedded)
 }
 
-/// Temporal, where runs may be left that began before the engine was changed. It is connected to only if there are any.
-fn other(parts: &Parts<'_>, duties: Duties) -> Option<Arc<dyn Engine>> {
+/// A client of Temporal, which may still have runs that began before `engine.kind` was changed. The client connects
+/// only when it is used, so a service without such runs needs no Temporal server.
+fn other(context: &EngineContext<'_>, engine_roles: EngineRoles) -> Option<Arc<dyn Engine>> {
     #[cfg(feature = "temporal")]
-    return temporal::client(parts, duties).ok();
+    return temporal::client(context, engine_roles).ok();
     #[cfg(not(feature = "temporal"))]
     {
-        let _unused = (parts, duties);
+        let _unused = (context, engine_roles);
         None
     }
 }
 
 fn serving(engine: Arc<dyn Engine>) -> Engines {
-    Engines { told: Some(Arc::clone(&engine)), engine: Some(engine), ..Engines::default() }
+    Engines { control: Some(Arc::clone(&engine)), engine: Some(engine), ..Engines::default() }
 }
 
 fn outbound(settings: &Settings, store: &Store) -> Result<Outbound, outbound::Error> {
     let (allow, allow_loopback) = (settings.outbound.allow.clone(), settings.outbound.allow_loopback);
     let (deny, public_url) = (settings.outbound.deny.clone(), settings.http.public_url.clone());
-    let outbound = Outbound::new(outbound::Settings { allow, allow_loopback, deny, public_url, ..Default::default() })?;
+    let outbound =
+        Outbound::new(outbound::OutboundSettings { allow, allow_loopback, deny, public_url, ..Default::default() })?;
     Ok(outbound.ruled_by(store.clone()))
 }
 
-/// With what this process delivers webhooks, if it does. The engine's guard is used if it has one here.
-pub(super) fn sender(shared: &Shared, duties: Duties, guard: Option<Outbound>) -> Result<Option<Sender>, StartError> {
-    if !duties.dispatches {
+/// Makes the sender of webhooks, in a process that dispatches. The sender shares the engine's guard of outgoing calls,
+/// if this process has one.
+pub(super) fn make_webhook_sender(
+    shared: &SharedParts,
+    engine_roles: EngineRoles,
+    guard: Option<Outbound>,
+) -> Result<Option<WebhookSender>, StartError> {
+    if !engine_roles.dispatches {
         return Ok(None);
     }
     let outbound = match guard {
         Some(outbound) => outbound,
         None => outbound(&shared.settings, &shared.store)?,
     };
-    let vault = Vault::new(shared.store.clone(), secrets::keys(&shared.settings)?);
-    Ok(Some(Sender { outbound, vault }))
+    let vault = Vault::new(shared.store.clone(), secrets::read_keys(&shared.settings)?);
+    Ok(Some(WebhookSender { outbound, vault }))
 }
 
-/// The one that ends an execution claims its workspace's next itself: hints on or off. One that does not dispatch tells
-/// those that do.
-fn on_left(parts: &Parts<'_>, duties: Duties) -> embedded::OnLeft {
-    let (dispatcher, hints, waiters) =
-        (parts.dispatcher.clone(), parts.shared.hints.clone(), parts.shared.waiters.clone());
+/// The callback for a run that leaves the engine. In a process that dispatches, the callback wakes the dispatcher,
+/// which claims the next item of the workspace, even if `dispatch.notifications` is off. In any other process it
+/// notifies the processes that dispatch.
+fn on_run_exit(context: &EngineContext<'_>, engine_roles: EngineRoles) -> embedded::OnRunExit {
+    let (dispatcher, notifier, waiters) =
+        (context.dispatcher.clone(), context.shared.notifier.clone(), context.shared.waiters.clone());
     Arc::new(move |execution, left| {
         waiters.wake(execution);
         match left {
-            Left::Ended { freed: Some(workspace) } if !duties.dispatches => hints.ready(workspace),
-            _ if !duties.dispatches => {}
-            Left::Ended { freed: Some(workspace) } => {
-                let _stopping = dispatcher.send(Hint::Freed(workspace, Instant::now()));
+            RunExit::Ended { freed: Some(workspace) } if !engine_roles.dispatches => notifier.notify_ready(workspace),
+            _ if !engine_roles.dispatches => {}
+            RunExit::Ended { freed: Some(workspace) } => {
+                let _stopping = dispatcher.send(Notification::SlotFreed(workspace, Instant::now()));
             }
-            Left::Ended { freed: None } | Left::Parked | Left::Released | Left::Lost => {
-                let _stopping = dispatcher.send(Hint::Room);
+            RunExit::Ended { freed: None } | RunExit::Parked | RunExit::Released | RunExit::Lost => {
+                let _stopping = dispatcher.send(Notification::Room);
             }
         }
     })
@@ -181,55 +198,62 @@ fn on_left(parts: &Parts<'_>, duties: Duties) -> embedded::OnLeft {
 
 #[cfg(feature = "temporal")]
 mod temporal {
-    //! The Temporal engine: a client in every process that may have something to tell it, a worker where asked for.
+    //! The Temporal engine: a client in every process that sends requests to Temporal, and a worker in each process
+    //! with the role `worker`.
 
     pub(super) use ::temporal::Worker;
-    use ::temporal::{Hands, Keys, Settings, Temporal, Tls};
-    use engine::nodes::call::Means;
+    use ::temporal::{PayloadKeys, Temporal, TemporalSettings, Tls, WorkerSetup};
+    use engine::nodes::call::CallResources;
 
-    use super::{Arc, Duties, Engine, Engines, Parts, StartError, Vault, on_left, outbound, secrets};
+    use super::{Arc, Engine, EngineContext, EngineRoles, Engines, StartError, Vault, on_run_exit, outbound, secrets};
     use crate::config::{Invalid, ms};
 
-    pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartError> {
-        let client = client(parts, duties)?;
-        let settings = settings(&parts.shared.settings)?;
-        let mut made = Engines { told: Some(Arc::clone(&client)), ..Engines::default() };
-        if duties.dispatches {
+    pub(super) fn make_engines(context: &EngineContext<'_>, engine_roles: EngineRoles) -> Result<Engines, StartError> {
+        let client = client(context, engine_roles)?;
+        let settings = settings(&context.shared.settings)?;
+        let mut made = Engines { control: Some(Arc::clone(&client)), ..Engines::default() };
+        if engine_roles.dispatches {
             made.engine = Some(client);
-            // For runs that began before the engine was changed: resumed here, and nothing new.
-            made.embedded =
-                Some(super::embedded(parts, duties, outbound(&parts.shared.settings, &parts.shared.store)?)?);
+            // The embedded engine only resumes runs that began before `engine.kind` was changed. It starts no new runs.
+            made.embedded = Some(super::embedded(
+                context,
+                engine_roles,
+                outbound(&context.shared.settings, &context.shared.store)?,
+            )?);
         }
-        if duties.works {
-            let (outbound, hints) =
-                (outbound(&parts.shared.settings, &parts.shared.store)?, parts.shared.hints.clone());
+        if engine_roles.works {
+            let (outbound, notifier) =
+                (outbound(&context.shared.settings, &context.shared.store)?, context.shared.notifier.clone());
             made.outbound = Some(outbound.clone());
-            let (store, pulse) = (parts.shared.store.clone(), Arc::clone(&parts.shared.pulse));
-            let vault = Vault::new(store.clone(), secrets::keys(&parts.shared.settings)?);
-            let hands = Hands {
-                means: Means { store, outbound, vault, pulse },
-                on_left: on_left(parts, duties),
-                on_ready: Arc::new(move |workspace| hints.ready(workspace)),
+            let (store, liveness) = (context.shared.store.clone(), Arc::clone(&context.shared.liveness));
+            let vault = Vault::new(store.clone(), secrets::read_keys(&context.shared.settings)?);
+            let setup = WorkerSetup {
+                resources: CallResources { store, outbound, vault, liveness },
+                on_run_exit: on_run_exit(context, engine_roles),
+                on_ready: Arc::new(move |workspace| notifier.notify_ready(workspace)),
             };
-            made.worker.inner = Some(Worker::start(settings, hands).map_err(StartError::Thread)?);
+            made.worker.inner = Some(Worker::start(settings, setup).map_err(StartError::Thread)?);
         }
         Ok(made)
     }
 
-    pub(super) fn client(parts: &Parts<'_>, duties: Duties) -> Result<Arc<dyn Engine>, StartError> {
-        let settings = settings(&parts.shared.settings)?;
-        Ok(Arc::new(Temporal::new(settings, parts.shared.store.clone(), on_left(parts, duties))))
+    pub(super) fn client(
+        context: &EngineContext<'_>,
+        engine_roles: EngineRoles,
+    ) -> Result<Arc<dyn Engine>, StartError> {
+        let settings = settings(&context.shared.settings)?;
+        Ok(Arc::new(Temporal::new(settings, context.shared.store.clone(), on_run_exit(context, engine_roles))))
     }
 
-    fn settings(all: &crate::config::Settings) -> Result<Settings, StartError> {
+    fn settings(all: &crate::config::Settings) -> Result<TemporalSettings, StartError> {
         let given = &all.engine.temporal;
         let from_file = secret("engine.temporal.encryption_key_file", given.encryption_key_file.as_deref())?;
         let keys = match from_file.or_else(|| given.encryption_key.clone()) {
-            Some(text) => Keys::parse(&text).map_err(|problem| Invalid {
+            Some(text) => PayloadKeys::parse(&text).map_err(|problem| Invalid {
                 key: "engine.temporal.encryption_key",
-                problem: format!("{problem}; make one with `openssl rand -hex 32`"),
+                problem: format!("{problem}; generate one with `openssl rand -hex 32`"),
             })?,
-            None => Keys::default(),
+            None => PayloadKeys::default(),
         };
         let pair = (
             file("engine.temporal.client_cert_file", given.client_cert_file.as_deref())?,
@@ -240,7 +264,7 @@ mod temporal {
             server_name: given.server_name.clone(),
             client_pem: pair.0.zip(pair.1),
         };
-        Ok(Settings {
+        Ok(TemporalSettings {
             address: given.address.clone(),
             namespace: given.namespace.clone(),
             task_queue: given.task_queue.clone(),
@@ -252,16 +276,20 @@ mod temporal {
             max_calls: all.engine.max_calls,
             max_generations: all.workflow.max_generations,
             heartbeat: ms(given.heartbeat_ms),
-            drain: all.process.drain(),
+            drain: all.process.drain_timeout(),
         })
     }
 
-    /// A secret that stands alone in a file, with or without an end of line.
+    /// Reads a file that contains only a secret, and removes the final line break if there is one.
     fn secret(key: &'static str, path: Option<&str>) -> Result<Option<String>, StartError> {
         let Some(bytes) = file(key, path)? else { return Ok(None) };
         match String::from_utf8(bytes).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()) {
             Some(text) => Ok(Some(text)),
-            None => Err(Invalid { key, problem: "names a file without a secret in it".to_owned() }.into()),
+            None => Err(Invalid {
+                key,
+                problem: "names a file that contains no secret: write the secret into it".to_owned(),
+            }
+            .into()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Why the service does not start.
+//! The errors with which the service refuses to start.
 
 use std::net::SocketAddr;
 
@@ -8,24 +8,23 @@ use store::migrate::MigrateError;
 
 use crate::config::Invalid;
 
-/// Why the service did not start; each says what to do.
+/// Why the service did not start, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Setting(#[from] Invalid),
-    #[error("database.url is empty: give a PostgreSQL URL, or use `forebay dev`, which runs one of its own")]
+    #[error("database.url is empty: set a PostgreSQL URL, or use `forebay dev`, which runs its own PostgreSQL")]
     NoDatabase,
     #[error(transparent)]
     Url(#[from] UrlError),
     #[error(transparent)]
     Migrate(#[from] MigrateError),
     #[error(
-        "there is no root key, and {address} can be reached from other machines: set auth.root_key or \
-         auth.root_key_file \
-         (`forebay root-key` makes a key), or listen on 127.0.0.1"
+        "no root key is set, although other machines can reach {address}: set auth.root_key or \
+         auth.root_key_file (`forebay root-key` generates a key), or listen on 127.0.0.1"
     )]
     NoRootKey { address: SocketAddr },
-    #[error("cannot listen on {address}; choose another address with --listen")]
+    #[error("cannot listen on {address}: choose another address with --listen")]
     Listen {
         address: SocketAddr,
         #[source]
@@ -34,13 +33,13 @@ pub enum StartError {
     #[error(transparent)]
     Outbound(#[from] outbound::Error),
     #[cfg(feature = "test-engine")]
-    #[error("open the test engine")]
+    #[error("cannot open the test engine")]
     TestEngine(#[source] std::io::Error),
-    #[error("start a thread")]
+    #[error("cannot start a thread: check the limits on threads and memory of this process")]
     Thread(#[source] std::io::Error),
     #[error(
-        "roles dispatcher and worker go together with the embedded engine: give both or neither, or set engine.kind to \
-         temporal"
+        "with the embedded engine, a process needs both of the roles dispatcher and worker, or neither: change \
+         the roles, or set engine.kind to temporal"
     )]
     SplitRoles,
     #[error(transparent)]

@@ -1,6 +1,6 @@
-//! Where a process listens: for the API, and for whoever watches it.
+//! The addresses at which a process listens: for the API, and for health, readiness and metrics.
 //!
-//! Not here: what is answered there (`http`), how connections are served (`parts::api`).
+//! Not here: the routes (`http`), how connections are served (`parts::api`).
 
 use std::net::SocketAddr;
 
@@ -9,11 +9,11 @@ use tokio::net::TcpListener;
 use super::StartError;
 use crate::config::Settings;
 
-/// The open sockets of a process.
+/// The listening sockets of a process.
 pub(super) struct Listeners {
-    /// For the API, in a process that has that role.
+    /// For the API (`http.listen`), in a process with the role `api`.
     pub(super) api: Option<TcpListener>,
-    /// For health, readiness and metrics alone.
+    /// Only for health, readiness and metrics (`http.admin_listen`).
     pub(super) admin: Option<TcpListener>,
 }
 
@@ -27,7 +27,7 @@ impl Listeners {
         Ok(Listeners { api, admin })
     }
 
-    /// Where this process is reached, and where it is watched if that is another address.
+    /// The address of the API, and the admin address. Without an API the admin address comes first.
     pub(super) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         let at = |listener: &Option<TcpListener>| listener.as_ref().and_then(|listener| listener.local_addr().ok());
         match at(&self.api) {

@@ -1,10 +1,11 @@
-//! The background loops of a process, in one table: what each is called, how often it looks, what wakes it, and what it
-//! is made of.
+//! The background loops of a process, in one table. A row has the name of a loop, which is its module, its poll
+//! interval, what wakes it, and the struct that does its work.
 //!
 //! Invariants
-//! - A process without an engine runs none of them, but the one that watches an engine elsewhere.
+//! - A process that does not dispatch runs none of these loops, except the health check of an external engine.
 //!
-//! Not here: what a loop does (the room of its feature), the shape of a loop (`process::pass`).
+//! Not here: what a loop does (the module of its feature), the shape of a loop (`process::background_loop`), the start
+//! of the heartbeat (`start::parts`) and of the feed's reader (`start::parts::api`).
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -12,54 +13,51 @@ use std::time::Duration;
 
 use engine::Engine;
 use engine::embedded::Embedded;
-use engine::versions::Versions;
+use engine::versions::VersionCache;
 use store::process::lease::Lease;
 use tokio::sync::{Notify, mpsc};
 
-use super::parts::{Parts, host};
+use super::parts::{ServerParts, host_name};
 use crate::config::{EngineKind, ms};
-use crate::definition::inputs::{InputRules, Turn};
-use crate::feed::{self, Pruner};
+use crate::definition::inputs::{ComputeShare, InputRules};
+use crate::feed::{self, ChangeLogPruner};
 use crate::job::projector::Projector;
-use crate::job::recovery::Recovery;
-use crate::process::dead::Processes;
-use crate::process::pass::{Loop, keep};
-use crate::process::protocol::Protocols;
-use crate::process::{hints, lease};
+use crate::job::recovery::JobRecovery;
+use crate::process::background_loop::{BackgroundLoop, supervise};
+use crate::process::dead::DeadProcessDetector;
+use crate::process::protocol::ProtocolChecker;
+use crate::process::{lease, notifications};
 use crate::queue::breaker::Breaker;
 use crate::queue::dispatch::Dispatcher;
 use crate::queue::promote::Promoter;
-use crate::queue::starter::{Line, Starter};
-use crate::queue::strays::{self, GRACE, Strays};
+use crate::queue::starter::{self, StartLimit, Starter};
+use crate::queue::strays::{self, GRACE, StraySlots};
 use crate::queue::takeover::Takeover;
 use crate::retention::{self, Retention};
-use crate::run::deadline::Deadlines;
-use crate::run::engine_health::Watcher;
-use crate::run::reconcile::{Findings, Reconciler};
-use crate::run::resume::Orphans;
-use crate::run::wake::Waker;
-use crate::schedule::Schedules;
+use crate::run::deadline::DeadlineEnforcer;
+use crate::run::engine_health::EngineHealthCheck;
+use crate::run::reconcile::{EngineFindings, Reconciler};
+use crate::run::resume::RunResumer;
+use crate::run::wake::ParkedRunWaker;
+use crate::schedule::Scheduler;
 use crate::signals::sampler::Sampler;
-use crate::signals::statistics::{self, Statistics};
-use crate::wait::expire::{self, Asks};
-use crate::wait::judge::Judge;
-use crate::webhook::{self, Webhooks};
+use crate::signals::statistics::{self, PlannerStatistics};
+use crate::wait::expire::{self, WaitExpirer};
+use crate::wait::match_events::EventMatcher;
+use crate::webhook::{self, WebhookDeliverer};
 
-/// How long hints gather: many changes make one look.
-const GATHER: Duration = Duration::from_millis(20);
+/// How long notifications are collected before the loops are woken, so that many changes cause one pass.
+const COLLECT_FOR: Duration = Duration::from_millis(20);
 
-/// A line of the table: the loop `it`, whose look is its method `pass`, or another that is named.
-macro_rules! every {
-    ($every:expr, $wake:expr, $name:literal, $it:expr) => {
-        every!($every, $wake, $name, $it, pass)
-    };
-    ($every:expr, $wake:expr, $name:literal, $it:expr, $pass:ident) => {
-        Loop::new($name, $every, $wake, Arc::new($it), |it| async move { it.$pass().await })
+/// One line of the table: a loop whose pass calls `$worker.run_once()`.
+macro_rules! background_loop {
+    ($every:expr, $wake:expr, $name:literal, $worker:expr) => {
+        BackgroundLoop::new($name, $every, $wake, Arc::new($worker), |worker| async move { worker.run_once().await })
     };
 }
 
-impl Parts {
-    /// Everything that a process with an engine does beside answering requests.
+impl ServerParts {
+    /// Starts all loops, in a process that dispatches.
     pub(super) fn spawn_loops(&mut self) {
         let Some(engine) = self.engines.engine.clone() else { return };
         let starter = self.starter(engine);
@@ -74,206 +72,246 @@ impl Parts {
         self.spawn(loops);
     }
 
-    /// In a process that answers requests and hands nothing over: how the engine elsewhere is doing.
-    pub(super) fn spawn_watcher(&self, api: bool) {
-        let watched = self.engines.told.clone().filter(|engine| engine.place().is_some());
+    /// Starts the health check of an external engine, in a process that answers requests and does not dispatch.
+    pub(super) fn spawn_engine_health_check(&self, api: bool) {
+        let watched = self.engines.control.clone().filter(|engine| engine.location().is_some());
         if let (true, None, Some(engine)) = (api, &self.engines.engine, watched) {
-            let watcher = Watcher {
+            let health_check = EngineHealthCheck {
                 store: self.shared.store.clone(),
                 engine,
-                breaker: self.engine_state.breaker.clone(),
-                findings: self.engine_state.findings.clone(),
+                breaker: self.engine_status.breaker.clone(),
+                findings: self.engine_status.findings.clone(),
                 after: ms(self.shared.settings.engine.reconcile_after_ms),
-                from: Mutex::default(),
+                position: Mutex::default(),
                 stop: self.shared.stop.clone(),
             };
-            self.spawn(vec![every!(self.poll(), &self.shared.wakes.all, "watcher", watcher)]);
+            self.spawn(vec![background_loop!(
+                self.poll(),
+                &self.shared.wakeups.all,
+                "run::engine_health",
+                health_check
+            )]);
         }
     }
 
-    /// Items that wait for something other than their turn, or lost who looked after them.
-    fn queue_loops(&self, starter: &Starter) -> Vec<Loop> {
-        let (poll, all) = (self.poll(), &self.shared.wakes.all);
+    /// Loops for items whose claimer died, and for runs that ended, or were lost, without a report to this service.
+    fn queue_loops(&self, starter: &Starter) -> Vec<BackgroundLoop> {
+        let (poll, all) = (self.poll(), &self.shared.wakeups.all);
         let takeover = Takeover {
             starter: starter.clone(),
             settings: self.shared.settings.process.clone(),
-            alive: self.shared.alive.clone(),
-            ours: self.turn(lease::RECOVERY),
+            membership: self.shared.membership.clone(),
+            lease: self.lease_state(lease::RECOVERY),
         };
-        let strays = Strays {
+        let strays = StraySlots {
             store: self.shared.store.clone(),
-            foreign: self.engine_state.foreign.clone(),
+            other_engine_runs: self.engine_status.other_engine_runs.clone(),
             other: self.engines.other.clone(),
-            alive: self.shared.alive.clone(),
-            hints: self.shared.hints.clone(),
+            membership: self.shared.membership.clone(),
+            notifier: self.shared.notifier.clone(),
             waiters: self.shared.waiters.clone(),
             missing: Mutex::default(),
         };
-        let mut loops = vec![every!(poll, all, "takeover", takeover), every!(strays::EVERY, all, "strays", strays)];
+        let mut loops = vec![
+            background_loop!(poll, all, "queue::takeover", takeover),
+            background_loop!(strays::EVERY, all, "queue::strays", strays),
+        ];
         if let Some(other) = self.engines.other.clone() {
             let reconciler =
-                Reconciler { breaker: Breaker::new(), findings: Findings::default(), ..self.reconciler(other) };
-            loops.push(every!(poll, all, "reconciler of the other engine", reconciler));
+                Reconciler { breaker: Breaker::new(), findings: EngineFindings::default(), ..self.reconciler(other) };
+            loops.push(background_loop!(poll, all, "run::reconcile of the other engine", reconciler));
         }
         if self.shared.settings.engine.kind != EngineKind::Embedded {
             let reconciler = self.reconciler(Arc::clone(&starter.engine));
-            loops.push(every!(poll, all, "reconciler", reconciler));
+            loops.push(background_loop!(poll, all, "run::reconcile", reconciler));
         }
         loops
     }
 
-    /// What keeps the tables small, the gauges true and the dead known.
-    fn upkeep_loops(&self, starter: &Starter) -> Vec<Loop> {
-        let (poll, all, settings) = (self.poll(), &self.shared.wakes.all, &self.shared.settings);
-        let (store, alive) = (|| starter.store.clone(), || self.shared.alive.clone());
-        let retention = Retention::new(store(), settings.retention.clone(), holder(), self.shared.stop.clone());
-        let processes = Processes::new(store(), settings.process.clone(), alive());
+    /// Loops that keep the tables small, publish gauges and detect dead processes.
+    fn upkeep_loops(&self, starter: &Starter) -> Vec<BackgroundLoop> {
+        let (poll, all, settings) = (self.poll(), &self.shared.wakeups.all, &self.shared.settings);
+        let (store, membership) = (|| starter.store.clone(), || self.shared.membership.clone());
+        let stop = self.shared.stop.clone();
+        let retention = Retention::new(store(), settings.retention.clone(), new_holder_name(), stop);
+        let dead_processes = DeadProcessDetector::new(store(), settings.process.clone(), membership());
         vec![
-            every!(poll, all, "deadlines", Deadlines { store: store() }),
-            every!(poll, all, "processes", processes),
-            every!(poll, all, "protocol", self.protocols()),
-            every!(ms(settings.signals.sample_interval_ms), all, "sampler", Sampler { store: store(), alive: alive() }),
-            every!(statistics::EVERY, all, "statistics", Statistics { store: store(), alive: alive() }),
-            every!(feed::PRUNE_EVERY, all, "change log", Pruner { store: store() }),
-            every!(retention::EVERY, all, "retention", retention),
+            background_loop!(poll, all, "run::deadline", DeadlineEnforcer { store: store() }),
+            background_loop!(poll, all, "process::dead", dead_processes),
+            background_loop!(poll, all, "process::protocol", self.protocol_checker()),
+            background_loop!(
+                ms(settings.metrics.sample_interval_ms),
+                all,
+                "signals::sampler",
+                Sampler { store: store(), membership: membership() }
+            ),
+            background_loop!(
+                statistics::EVERY,
+                all,
+                "signals::statistics",
+                PlannerStatistics { store: store(), membership: membership() }
+            ),
+            background_loop!(feed::PRUNE_EVERY, all, "feed::prune", ChangeLogPruner { store: store() }),
+            background_loop!(retention::EVERY, all, "retention", retention),
         ]
     }
 
-    /// Whether the database goes by the rules that this process claims by.
-    pub(super) fn protocols(&self) -> Protocols {
-        Protocols {
+    /// The loop that checks whether the database accepts claims by this process's claim protocol.
+    pub(super) fn protocol_checker(&self) -> ProtocolChecker {
+        ProtocolChecker {
             store: self.shared.store.clone(),
             settings: self.shared.settings.process.clone(),
-            rules: self.engine_state.rules.clone(),
-            beat: Arc::clone(&self.shared.wakes.heartbeat),
+            claim_protocol: self.engine_status.claim_protocol.clone(),
+            heartbeat: Arc::clone(&self.shared.wakeups.heartbeat),
         }
     }
 
-    /// From events and times to executions, and from their ends to whoever wants to know.
-    fn start_loops(&mut self) -> Vec<Loop> {
+    /// Loops that start executions for events and schedules, and that deliver webhooks.
+    fn start_loops(&mut self) -> Vec<BackgroundLoop> {
         let (poll, shared) = (self.poll(), self.shared.clone());
         let settings = &shared.settings;
         let projector = Projector {
             store: shared.store.clone(),
-            hints: shared.hints.clone(),
-            input_rules: InputRules::new(Turn::Service),
-            worker: format!("{}-{}", host(), std::process::id()),
+            notifier: shared.notifier.clone(),
+            input_rules: InputRules::new(ComputeShare::Service),
+            worker: format!("{}-{}", host_name(), std::process::id()),
             max_backlog: settings.queue.max_backlog,
             max_generations: settings.workflow.max_generations,
         };
-        let recovery = Recovery {
+        let recovery = JobRecovery {
             store: shared.store.clone(),
-            retry_after: ms(settings.projection.retry_after_ms),
-            holder: holder(),
-            jobs: Arc::clone(&shared.wakes.jobs),
+            retry_after: ms(settings.job.retry_after_ms),
+            holder: new_holder_name(),
+            jobs: Arc::clone(&shared.wakeups.jobs),
         };
-        let schedules = Schedules {
+        let scheduler = Scheduler {
             store: shared.store.clone(),
-            hints: shared.hints.clone(),
-            input_rules: InputRules::new(Turn::Service),
+            notifier: shared.notifier.clone(),
+            input_rules: InputRules::new(ComputeShare::Service),
             max_backlog: settings.queue.max_backlog,
             page_from: Mutex::default(),
         };
         let mut loops = vec![
-            every!(poll, &shared.wakes.jobs, "projector", projector),
-            every!(poll, &shared.wakes.all, "jobs", recovery),
-            every!(poll, &shared.wakes.schedules, "schedules", schedules),
+            background_loop!(poll, &shared.wakeups.jobs, "job::projector", projector),
+            background_loop!(poll, &shared.wakeups.all, "job::recovery", recovery),
+            background_loop!(poll, &shared.wakeups.schedules, "schedule", scheduler),
         ];
         if let Some(sender) = self.sender.take() {
-            let wake = &shared.wakes.deliveries;
-            let over = (shared.stop.clone(), shared.tasks.clone());
-            let webhooks = Webhooks::new(shared.store.clone(), sender, Arc::clone(wake), over);
-            loops.push(every!(poll.min(webhook::EVERY), wake, "webhooks", webhooks));
+            let wake = &shared.wakeups.deliveries;
+            let shutdown = (shared.stop.clone(), shared.tasks.clone());
+            let webhooks = WebhookDeliverer::new(shared.store.clone(), sender, Arc::clone(wake), shutdown);
+            loops.push(background_loop!(poll.min(webhook::EVERY), wake, "webhook", webhooks));
         }
         loops
     }
 
-    /// From time that is up, lost leases and events to answers.
-    fn wait_loops(&self) -> Vec<Loop> {
-        let (every, wakes) = (self.poll().min(expire::EVERY), &self.shared.wakes);
-        let elsewhere = self.engines.told.clone().filter(|engine| engine.place().is_some());
-        let asks = Asks { store: self.shared.store.clone(), calls: self.calls(), elsewhere };
-        let (versions, last, failing) = (Versions::default(), Mutex::default(), Mutex::default());
-        let judge = Judge { store: self.shared.store.clone(), calls: self.calls(), versions, last, failing };
-        vec![every!(every, &wakes.all, "waits", asks), every!(every, &wakes.events, "judge", judge)]
+    /// Loops that expire waits and tasks, and that answer waits with events.
+    fn wait_loops(&self) -> Vec<BackgroundLoop> {
+        let (every, wakeups) = (self.poll().min(expire::EVERY), &self.shared.wakeups);
+        let external_engine = self.engines.control.clone().filter(|engine| engine.location().is_some());
+        let expirer =
+            WaitExpirer { store: self.shared.store.clone(), run_notifier: self.run_notifier(), external_engine };
+        let matcher = EventMatcher {
+            store: self.shared.store.clone(),
+            run_notifier: self.run_notifier(),
+            versions: VersionCache::default(),
+            last_workspace: Mutex::default(),
+            failures: Mutex::default(),
+        };
+        vec![
+            background_loop!(every, &wakeups.all, "wait::expire", expirer),
+            background_loop!(every, &wakeups.events, "wait::match_events", matcher),
+        ]
     }
 
-    /// The runs of this very process.
-    fn run_loops(&self, engine: Embedded) -> Vec<Loop> {
-        let (poll, wakes) = (self.poll(), &self.shared.wakes);
-        let waker =
-            Waker { store: self.shared.store.clone(), engine: engine.clone(), alive: self.shared.alive.clone() };
-        let orphans = Orphans {
+    /// Loops for runs of the embedded engine.
+    fn run_loops(&self, engine: Embedded) -> Vec<BackgroundLoop> {
+        let (poll, wakeups) = (self.poll(), &self.shared.wakeups);
+        let waker = ParkedRunWaker {
+            store: self.shared.store.clone(),
+            engine: engine.clone(),
+            membership: self.shared.membership.clone(),
+        };
+        let resumer = RunResumer {
             store: self.shared.store.clone(),
             engine,
             settings: self.shared.settings.process.clone(),
-            alive: self.shared.alive.clone(),
-            hints: self.shared.hints.clone(),
-            waiting: Arc::clone(&self.waiting),
-            beat: Arc::clone(&wakes.heartbeat),
+            membership: self.shared.membership.clone(),
+            notifier: self.shared.notifier.clone(),
+            waiting_runs: Arc::clone(&self.waiting_runs),
+            heartbeat: Arc::clone(&wakeups.heartbeat),
         };
-        // Whatever wakes every loop wakes parked runs too.
-        let (all, parked, stop) = (Arc::clone(&wakes.all), Arc::clone(&wakes.parked), self.shared.stop.clone());
+        // The loop for parked runs waits for `parked` only, so each wakeup of all loops is passed on to it.
+        let (all, parked, stop) = (Arc::clone(&wakeups.all), Arc::clone(&wakeups.parked), self.shared.stop.clone());
         self.shared.tasks.spawn(async move {
             while tokio::select! { () = all.notified() => true, () = stop.cancelled() => false } {
                 parked.notify_one();
             }
         });
         vec![
-            every!(poll, &wakes.parked, "waker", waker),
-            // Each process drops what was deleted before `strays` frees its slot.
-            every!(poll.min(GRACE / 2), &wakes.all, "orphans", orphans),
+            background_loop!(poll, &wakeups.parked, "run::wake", waker),
+            // The loop runs at least twice per grace period. So each process drops a run whose row was deleted before
+            // the loop `strays` frees the slot of that run.
+            background_loop!(poll.min(GRACE / 2), &wakeups.all, "run::resume", resumer),
         ]
     }
 
-    /// From waiting to claimed.
+    /// Starts the dispatcher, the task that receives its notifications, and the loops that promote and unblock items.
     fn spawn_dispatcher(&mut self, starter: &Starter) {
         let (poll, stop) = (self.poll(), self.shared.stop.clone());
-        let (blocked_definitions, met) = mpsc::unbounded_channel();
-        if let Some(inbox) = self.channels.dispatcher.take() {
-            let ours = self.turn(lease::DISPATCH);
-            let (alive, waiting) = (self.shared.alive.clone(), Arc::clone(&self.waiting));
+        let (blocked_sender, blocked_definitions) = mpsc::unbounded_channel();
+        if let Some(received) = self.channels.dispatcher.take() {
+            let lease = self.lease_state(lease::DISPATCH);
+            let (membership, waiting_runs) = (self.shared.membership.clone(), Arc::clone(&self.waiting_runs));
+            let (starter, stop) = (starter.clone(), stop.clone());
             let dispatcher =
-                Dispatcher::new(starter.clone(), inbox, alive, blocked_definitions, ours, waiting, stop.clone());
-            self.starts.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
+                Dispatcher::new(starter, received, membership, blocked_sender, lease, waiting_runs, stop.clone());
+            self.starts.spawn(supervise("queue::dispatch", stop, dispatcher.run()));
         }
-        if self.shared.settings.dispatch.hints {
-            let inbox = hints::Inbox {
-                local: self.channels.to_dispatcher.clone(),
-                beat: Arc::clone(&self.shared.wakes.heartbeat),
-                rung: self.spawn_bell(),
-                called: Arc::clone(&self.shared.wakes.parked),
+        if self.shared.settings.dispatch.notifications {
+            let recipients = notifications::Recipients {
+                dispatcher: self.channels.to_dispatcher.clone(),
+                heartbeat: Arc::clone(&self.shared.wakeups.heartbeat),
+                rows_changed: self.spawn_row_wakeups(),
+                run_signaled: Arc::clone(&self.shared.wakeups.parked),
             };
-            self.shared.tasks.spawn(hints::receive(self.targets.direct.clone(), inbox, stop.clone()));
+            let target = self.targets.direct.clone();
+            self.shared.tasks.spawn(notifications::receive_notifications(target, recipients, stop.clone()));
         }
         let promoter = Arc::new(Promoter {
             store: self.shared.store.clone(),
-            hints: self.shared.hints.clone(),
+            notifier: self.shared.notifier.clone(),
             dispatcher: self.channels.to_dispatcher.clone(),
-            alive: self.shared.alive.clone(),
-            gates_from: Mutex::default(),
+            membership: self.shared.membership.clone(),
+            positions: Mutex::default(),
         });
-        let clearing = Arc::clone(&promoter).clear_the_way(met, stop.clone());
-        self.shared.tasks.spawn(keep("clear the way", stop, clearing));
-        let all = &self.shared.wakes.all;
-        let gates = Loop::new("gates", poll, all, Arc::clone(&promoter), |it| async move { it.gates().await });
-        let ripen = Loop::new("promoter", poll, all, promoter, |it| async move { it.ripen().await });
-        self.spawn(vec![gates, ripen]);
+        let marking = Arc::clone(&promoter).mark_blocked(blocked_definitions, stop.clone());
+        self.shared.tasks.spawn(supervise("queue::promote: mark blocked items", stop, marking));
+        let all = &self.shared.wakeups.all;
+        let unblock =
+            BackgroundLoop::new("queue::promote: unblock", poll, all, Arc::clone(&promoter), |promoter| async move {
+                promoter.unblock().await
+            });
+        let promote = BackgroundLoop::new("queue::promote: due delays", poll, all, promoter, |promoter| async move {
+            promoter.promote_delayed().await
+        });
+        self.spawn(vec![unblock, promote]);
     }
 
-    /// Wakes whoever cares when anybody changed jobs, events or tasks, plain SQL included.
-    fn spawn_bell(&self) -> Arc<Notify> {
-        let (rung, wakes, stop) = (Arc::new(Notify::new()), self.shared.wakes.clone(), self.shared.stop.clone());
-        let bell = Arc::clone(&rung);
+    /// Wakes the loops of jobs and events, and requests that wait for tasks, when the rows of these tables have
+    /// changed. A change by plain SQL counts as well.
+    fn spawn_row_wakeups(&self) -> Arc<Notify> {
+        let (changed, wakeups, stop) = (Arc::new(Notify::new()), self.shared.wakeups.clone(), self.shared.stop.clone());
+        let rows_changed = Arc::clone(&changed);
         self.shared.tasks.spawn(async move {
-            while tokio::select! { () = bell.notified() => true, () = stop.cancelled() => false } {
-                wakes.tasks.notify_waiters();
-                tokio::time::sleep(GATHER).await;
-                wakes.jobs.notify_one();
-                wakes.events.notify_one();
+            while tokio::select! { () = rows_changed.notified() => true, () = stop.cancelled() => false } {
+                wakeups.tasks.notify_waiters();
+                tokio::time::sleep(COLLECT_FOR).await;
+                wakeups.jobs.notify_one();
+                wakeups.events.notify_one();
             }
         });
-        rung
+        changed
     }
 
     fn starter(&self, engine: Arc<dyn Engine>) -> Starter {
@@ -281,70 +319,74 @@ impl Parts {
         Starter {
             store: self.shared.store.clone(),
             engine,
-            line: Line::new(settings.parallel_starts, self.shared.hints.clone()),
+            start_limit: StartLimit::new(settings.parallel_starts, self.shared.notifier.clone()),
             settings,
-            hints: self.shared.hints.clone(),
-            breaker: self.engine_state.breaker.clone(),
-            rules: self.engine_state.rules.clone(),
+            marks: starter::marks(&self.shared.store),
+            notifier: self.shared.notifier.clone(),
+            breaker: self.engine_status.breaker.clone(),
+            claim_protocol: self.engine_status.claim_protocol.clone(),
             stop: self.shared.stop.clone(),
             tasks: self.starts.clone(),
         }
     }
 
-    /// The runs of an engine elsewhere.
+    /// The loop for runs of an external engine.
     fn reconciler(&self, engine: Arc<dyn Engine>) -> Reconciler {
         Reconciler {
             store: self.shared.store.clone(),
             engine,
-            breaker: self.engine_state.breaker.clone(),
+            breaker: self.engine_status.breaker.clone(),
             after: ms(self.shared.settings.engine.reconcile_after_ms),
-            alive: self.shared.alive.clone(),
-            hints: self.shared.hints.clone(),
+            membership: self.shared.membership.clone(),
+            notifier: self.shared.notifier.clone(),
             waiters: self.shared.waiters.clone(),
-            findings: self.engine_state.findings.clone(),
-            place: Mutex::default(),
+            findings: self.engine_status.findings.clone(),
+            position: Mutex::default(),
         }
     }
 
-    /// Who may do what only one at a time does, if that is asked for: whoever holds the lease.
-    fn turn(&self, lease: Lease) -> lease::Turn {
+    /// The state of `lease` in this process. Without `dispatch.exclusive` no lease is required. With it, a task tries
+    /// to acquire the lease and keeps it.
+    fn lease_state(&self, lease: Lease) -> lease::LeaseState {
         let settings = &self.shared.settings;
         if !settings.dispatch.exclusive {
-            return lease::Turn::always();
+            return lease::LeaseState::not_required();
         }
-        let turn = lease::Turn::leased();
-        let holder = lease::Holder {
+        let state = lease::LeaseState::required();
+        let keeper = lease::LeaseKeeper {
             store: self.shared.store.clone(),
             lease,
-            host: short_host(),
-            turn: turn.clone(),
+            host: short_host_name(),
+            state: state.clone(),
             poll: self.poll(),
-            dead_after: ms(settings.process.claims_after_ms),
-            alive: self.shared.alive.clone(),
-            rules: self.engine_state.rules.clone(),
+            dead_after: ms(settings.process.claim_lease_ms),
+            membership: self.shared.membership.clone(),
+            claim_protocol: self.engine_status.claim_protocol.clone(),
             stop: self.shared.stop.clone(),
         };
-        // With the starts: it is given back before the goodbye.
-        self.starts.spawn(holder.run());
-        turn
+        // The task is one of `starts`, because shutdown waits for these before the process deregisters. So the lease is
+        // released before.
+        self.starts.spawn(keeper.run());
+        state
     }
 
     fn poll(&self) -> Duration {
         ms(self.shared.settings.dispatch.poll_interval_ms)
     }
 
-    fn spawn(&self, loops: Vec<Loop>) {
+    fn spawn(&self, loops: Vec<BackgroundLoop>) {
         for one in loops {
             self.shared.tasks.spawn(one.run(self.shared.stop.clone()));
         }
     }
 }
 
-/// A name to hold a lease by: another each time, so that nobody takes a dead one's for its own.
-fn holder() -> String {
-    format!("{}/{}", short_host(), store::new_id())
+/// A unique name under which this process holds a lease. So a restarted process never mistakes the lease of its
+/// predecessor for its own.
+fn new_holder_name() -> String {
+    format!("{}/{}", short_host_name(), store::new_id())
 }
 
-fn short_host() -> String {
-    host().chars().take(200).collect()
+fn short_host_name() -> String {
+    host_name().chars().take(200).collect()
 }

@@ -1,4 +1,4 @@
-//! What one process is made of: what its parts share, its engine, and the channels between them.
+//! The parts of one process: the values that all parts share, the engine, and the channels between parts.
 //!
 //! Not here: the order in which parts start and stop (`start`), making the engine (`engines`), the loops (`loops`).
 
@@ -7,153 +7,161 @@ mod api;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use engine::pulse::Pulse;
+use engine::liveness::Liveness;
 use kernel::ids::ProcessId;
 use store::Store;
 use store::connect::Target;
-use store::process::Registration;
+use store::process::ProcessRegistration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::engines::{self, Duties, Engines};
-use super::{Options, StartError};
+use super::engines::{self, EngineRoles, Engines};
+use super::{ServerOptions, StartError};
 use crate::config::{Settings, ms};
 use crate::execution::waiters::Waiters;
-use crate::process::heartbeat::{Alive, Heartbeat};
-use crate::process::hints::{self, Hint, Hints};
-use crate::process::protocol::Rules;
+use crate::process::heartbeat::{Heartbeat, Membership};
+use crate::process::notifications::{self, Notification, Notifier};
+use crate::process::protocol::ClaimProtocol;
 use crate::process::role::Role;
-use crate::process::wakes::Wakes;
+use crate::process::wakeups::Wakeups;
 use crate::queue::breaker::Breaker;
-use crate::queue::strays::Foreign;
-use crate::run::notify::Calls;
-use crate::run::reconcile::Findings;
-use crate::webhook::Sender;
+use crate::queue::strays::OtherEngineRuns;
+use crate::run::notify::RunNotifier;
+use crate::run::reconcile::EngineFindings;
+use crate::webhook::WebhookSender;
 
-/// Where the database is: for single calls, and for what needs a session of its own.
-pub(super) struct Targets {
+/// The addresses of the database: `pooled` for single statements, `direct` for connections that need a session of their
+/// own, such as LISTEN and heartbeats.
+pub(super) struct DatabaseTargets {
     pub(super) pooled: Target,
     pub(super) direct: Target,
 }
 
-/// What every part of a process may use. Cheap to clone.
+/// The values that all parts of a process share. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct SharedParts {
     pub(super) settings: Arc<Settings>,
-    /// The store of the background work.
+    /// The connections of the background loops and runs (`database.work_connections`).
     pub(super) store: Store,
-    /// Whether this process lives, and which shards are its own.
-    pub(super) alive: watch::Receiver<Option<Alive>>,
-    pub(super) pulse: Arc<Pulse>,
-    pub(super) hints: Hints,
+    /// This process's id and shards; none while this process is not registered.
+    pub(super) membership: watch::Receiver<Option<Membership>>,
+    pub(super) liveness: Arc<Liveness>,
+    pub(super) notifier: Notifier,
     pub(super) waiters: Waiters,
-    pub(super) wakes: Wakes,
+    pub(super) wakeups: Wakeups,
     pub(super) stop: CancellationToken,
-    /// What is waited for when the process stops.
+    /// The tasks that a process waits for at shutdown.
     pub(super) tasks: TaskTracker,
 }
 
-/// What is known of the engine, by those who hand over and by those who answer questions about it.
+/// What this process knows about the engine, for dispatching and for requests about it.
 #[derive(Clone)]
-pub(super) struct EngineState {
+pub(super) struct EngineStatus {
     pub(super) breaker: Breaker,
-    pub(super) findings: Findings,
-    pub(super) foreign: Foreign,
-    /// Whether the database goes by the rules that this process claims by.
-    pub(super) rules: Rules,
+    pub(super) findings: EngineFindings,
+    pub(super) other_engine_runs: OtherEngineRuns,
+    /// Whether the database accepts claims by this process's claim protocol.
+    pub(super) claim_protocol: ClaimProtocol,
 }
 
-/// What one part sends and another receives; each is received once.
+/// The channels between parts. Each receiver is taken out of its `Option` by the one part that reads it.
 pub(super) struct Channels {
-    pub(super) to_dispatcher: mpsc::UnboundedSender<Hint>,
-    pub(super) dispatcher: Option<mpsc::UnboundedReceiver<Hint>>,
-    /// Hints for other processes.
-    pub(super) remote: Option<mpsc::UnboundedReceiver<hints::Remote>>,
-    /// Something came for a run of another process.
-    pub(super) to_others: mpsc::UnboundedSender<()>,
-    pub(super) others: Option<mpsc::UnboundedReceiver<()>>,
+    pub(super) to_dispatcher: mpsc::UnboundedSender<Notification>,
+    pub(super) dispatcher: Option<mpsc::UnboundedReceiver<Notification>>,
+    /// Notifications for other processes.
+    pub(super) remote: Option<mpsc::UnboundedReceiver<notifications::RemoteNotification>>,
+    /// Each message reports that a signal was stored for a run of another process.
+    pub(super) run_signals_sender: mpsc::UnboundedSender<()>,
+    pub(super) run_signals: Option<mpsc::UnboundedReceiver<()>>,
 }
 
-pub(super) struct Parts {
-    pub(super) shared: Shared,
-    pub(super) targets: Targets,
-    pub(super) duties: Duties,
+pub(super) struct ServerParts {
+    pub(super) shared: SharedParts,
+    pub(super) targets: DatabaseTargets,
+    pub(super) engine_roles: EngineRoles,
     pub(super) engines: Engines,
-    pub(super) engine_state: EngineState,
+    pub(super) engine_status: EngineStatus,
     pub(super) channels: Channels,
-    /// Starts under way.
+    /// The tasks that claim items and start them.
     pub(super) starts: TaskTracker,
-    /// Runs of dead processes that this one has no room for.
-    pub(super) waiting: Arc<AtomicUsize>,
-    /// With what webhooks are delivered, in a process that does.
-    pub(super) sender: Option<Sender>,
-    alive: watch::Sender<Option<Alive>>,
+    /// The number of runs of dead processes that this process has no room for.
+    pub(super) waiting_runs: Arc<AtomicUsize>,
+    /// Sends webhooks; none in a process that delivers no webhooks.
+    pub(super) sender: Option<WebhookSender>,
+    membership: watch::Sender<Option<Membership>>,
 }
 
-impl Parts {
-    pub(super) fn new(settings: Settings, targets: Targets, work: Store, duties: Duties) -> Result<Parts, StartError> {
+impl ServerParts {
+    pub(super) fn new(
+        settings: Settings,
+        targets: DatabaseTargets,
+        work: Store,
+        engine_roles: EngineRoles,
+    ) -> Result<ServerParts, StartError> {
         let (to_dispatcher, dispatcher) = mpsc::unbounded_channel();
         let (to_remote, remote) = mpsc::unbounded_channel();
-        let (to_others, others) = mpsc::unbounded_channel();
-        let listens = settings.dispatch.hints;
-        // With one dispatcher at a time, the one that may is told, wherever it is.
-        let here = duties.dispatches && !settings.dispatch.exclusive;
-        let (alive_send, alive) = watch::channel(None);
-        let shared = Shared {
+        let (run_signals_sender, run_signals) = mpsc::unbounded_channel();
+        let notifies = settings.dispatch.notifications;
+        // With `dispatch.exclusive` the process that dispatches may be another one, so it is notified through the
+        // database.
+        let local = engine_roles.dispatches && !settings.dispatch.exclusive;
+        let (membership_sender, membership) = watch::channel(None);
+        let shared = SharedParts {
             store: work,
-            alive,
-            pulse: Arc::new(Pulse::new(ms(settings.process.claims_after_ms))),
-            hints: Hints::new((here && listens).then(|| to_dispatcher.clone()), listens.then_some(to_remote)),
+            membership,
+            liveness: Arc::new(Liveness::new(ms(settings.process.claim_lease_ms))),
+            notifier: Notifier::new((local && notifies).then(|| to_dispatcher.clone()), notifies.then_some(to_remote)),
             waiters: Waiters::default(),
-            wakes: Wakes::default(),
+            wakeups: Wakeups::default(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             settings: Arc::new(settings),
         };
         let engines = match shared.settings.workflow.engine.enabled {
-            true => engines::make(&shared, &to_dispatcher, duties)?,
+            true => engines::make_engines(&shared, &to_dispatcher, engine_roles)?,
             false => Engines::default(),
         };
-        let sender = engines::sender(&shared, duties, engines.outbound.clone())?;
-        let foreign = Foreign::new(&shared.settings.engine.kind);
-        Ok(Parts {
+        let sender = engines::make_webhook_sender(&shared, engine_roles, engines.outbound.clone())?;
+        let other_engine_runs = OtherEngineRuns::new(&shared.settings.engine.kind);
+        Ok(ServerParts {
             shared,
             targets,
-            duties,
+            engine_roles,
             engines,
-            engine_state: EngineState {
+            engine_status: EngineStatus {
                 breaker: Breaker::new(),
-                findings: Findings::default(),
-                foreign,
-                rules: Rules::default(),
+                findings: EngineFindings::default(),
+                other_engine_runs,
+                claim_protocol: ClaimProtocol::default(),
             },
             channels: Channels {
                 to_dispatcher,
                 dispatcher: Some(dispatcher),
                 remote: Some(remote),
-                to_others,
-                others: Some(others),
+                run_signals_sender,
+                run_signals: Some(run_signals),
             },
             starts: TaskTracker::new(),
-            waiting: Arc::default(),
+            waiting_runs: Arc::default(),
             sender,
-            alive: alive_send,
+            membership: membership_sender,
         })
     }
 
-    pub(super) fn heartbeat(&self, options: &Options) -> std::io::Result<std::thread::JoinHandle<()>> {
+    pub(super) fn spawn_heartbeat(&self, options: &ServerOptions) -> std::io::Result<std::thread::JoinHandle<()>> {
         let has = |role: &&Role| match role {
             Role::Api => true,
-            Role::Dispatcher => self.duties.dispatches,
-            Role::Worker => self.duties.works,
+            Role::Dispatcher => self.engine_roles.dispatches,
+            Role::Worker => self.engine_roles.works,
         };
         let roles = options.roles.iter().filter(has);
-        let registration = Registration {
+        let registration = ProcessRegistration {
             id: ProcessId(store::new_id()),
-            host: host(),
+            host: host_name(),
             pid: i32::try_from(std::process::id()).unwrap_or(0),
-            // With the engine off it dispatches nothing: it must not count where dispatchers share the work.
+            // With `workflow.engine.enabled = false` this process dispatches nothing, so it must not get a share of the
+            // shards. Therefore it registers without the roles `dispatcher` and `worker`.
             roles: roles.map(|role| role.name().to_owned()).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
@@ -161,63 +169,70 @@ impl Parts {
             target: self.targets.direct.clone(),
             settings: self.shared.settings.process.clone(),
             registration,
-            dispatches: self.duties.dispatches,
-            rules: self.engine_state.rules.clone(),
-            pulse: Arc::clone(&self.shared.pulse),
+            dispatches: self.engine_roles.dispatches,
+            claim_protocol: self.engine_status.claim_protocol.clone(),
+            liveness: Arc::clone(&self.shared.liveness),
             engine: self.engines.engine.clone(),
             embedded: self.engines.embedded.clone(),
-            waiting: Arc::clone(&self.waiting),
-            alive: self.alive.clone(),
-            rouse: Arc::clone(&self.shared.wakes.all),
-            now: Arc::clone(&self.shared.wakes.heartbeat),
+            waiting_runs: Arc::clone(&self.waiting_runs),
+            membership: self.membership.clone(),
+            wake_loops: Arc::clone(&self.shared.wakeups.all),
+            send_now: Arc::clone(&self.shared.wakeups.heartbeat),
             stop: self.shared.stop.clone(),
         };
         heartbeat.spawn()
     }
 
-    pub(super) async fn first_beat(&mut self) -> ProcessId {
+    pub(super) async fn wait_for_first_heartbeat(&mut self) -> ProcessId {
         loop {
-            if let Some(alive) = self.shared.alive.borrow_and_update().as_ref() {
-                return alive.process;
+            if let Some(membership) = self.shared.membership.borrow_and_update().as_ref() {
+                return membership.process;
             }
-            // The sender lives as long as `self`.
-            let _changed = self.shared.alive.changed().await;
+            // `changed` cannot fail, because `self` holds the sender.
+            let _changed = self.shared.membership.changed().await;
         }
     }
 
-    /// Whom to tell that something came for a run.
-    pub(super) fn calls(&self) -> Calls {
-        Calls {
-            engine: self.engines.told.clone(),
-            alive: self.shared.alive.clone(),
-            called: Arc::clone(&self.shared.wakes.parked),
-            wakes: self.engines.embedded.is_some(),
-            others: self.shared.settings.dispatch.hints.then(|| self.channels.to_others.clone()),
+    /// Makes the notifier for signals: it informs the process or engine of a run that a signal is stored for the run.
+    pub(super) fn run_notifier(&self) -> RunNotifier {
+        RunNotifier {
+            engine: self.engines.control.clone(),
+            membership: self.shared.membership.clone(),
+            parked: Arc::clone(&self.shared.wakeups.parked),
+            wakes_parked: self.engines.embedded.is_some(),
+            other_processes: self
+                .shared
+                .settings
+                .dispatch
+                .notifications
+                .then(|| self.channels.run_signals_sender.clone()),
         }
     }
 
-    /// Tells other processes what this one accepted or ended, has no room for, or has for their runs.
-    pub(super) fn spawn_hints(&mut self, api: bool) {
-        if !self.shared.settings.dispatch.hints {
+    /// Starts the tasks that notify other processes: of ready items, of items that this process has no room for, and of
+    /// signals.
+    pub(super) fn spawn_notifications(&mut self, api: bool) {
+        if !self.shared.settings.dispatch.notifications {
             return;
         }
         let (target, stop) = (&self.targets.direct, &self.shared.stop);
-        if let Some(inbox) = self.channels.others.take() {
-            self.shared.tasks.spawn(hints::call(target.clone(), inbox, stop.clone()));
+        if let Some(outgoing) = self.channels.run_signals.take() {
+            self.shared.tasks.spawn(notifications::notify_signaled_runs(target.clone(), outgoing, stop.clone()));
         }
         if api && self.engines.engine.is_none() {
-            // No dispatcher of this process listens.
-            let tasks = Arc::clone(&self.shared.wakes.tasks);
-            self.shared.tasks.spawn(hints::hear(target.clone(), tasks, stop.clone()));
+            // Other processes receive row changes with the notifications for their dispatcher. This process has no
+            // dispatcher, so a task of its own receives the row changes, for requests that wait for tasks.
+            let tasks = Arc::clone(&self.shared.wakeups.tasks);
+            self.shared.tasks.spawn(notifications::receive_row_changes(target.clone(), tasks, stop.clone()));
         }
-        let tells = api || self.duties.works || self.duties.dispatches;
-        if let (true, Some(inbox)) = (tells, self.channels.remote.take()) {
-            self.shared.tasks.spawn(hints::send(target.clone(), inbox, stop.clone()));
+        let sends = api || self.engine_roles.works || self.engine_roles.dispatches;
+        if let (true, Some(outgoing)) = (sends, self.channels.remote.take()) {
+            self.shared.tasks.spawn(notifications::send_to_dispatchers(target.clone(), outgoing, stop.clone()));
         }
     }
 }
 
-pub(super) fn host() -> String {
+pub(super) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
     name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }

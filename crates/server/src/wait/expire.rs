@@ -1,14 +1,16 @@
-//! Asks that nobody answers: time that is up, workers that are silent, and runs that were called and did not hear.
+//! Expires waits and tasks whose timeout has passed, and takes tasks away from workers that sent no heartbeat. It also
+//! signals runs on an external engine again if they did not react to a signal.
 //!
 //! Invariants
-//! - Look, decide, do: whose time is up and whose lease is lost is the database's clock's to say; how many silent
-//!   workers are too many the kernel's.
-//! - Safe to run twice and in every process at once: each row is moved by its status, under its holder's lock where the
-//!   run is called.
+//! - Timeouts and leases are compared with the database's clock. The kernel decides after how many lost leases a task
+//!   fails.
+//! - Any number of processes may run this at the same time: each statement changes only rows that still have the
+//!   expected status. If a statement also signals a run, it locks the run's row first.
 //!
-//! What happens if this process dies: before the commit nothing moved; after it, the call is stored with it.
+//! What happens if this process dies: before the commit nothing has changed. The commit also stores the signals, so
+//! another process delivers them.
 //!
-//! Not here: the statement (`store`'s `functions/ask.sql`), events that answer waits (`asks::judge`).
+//! Not here: the statement (`store`'s `functions/wait.sql`), events that answer waits (`wait::match_events`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,47 +19,47 @@ use engine::Engine;
 use kernel::signals::metrics;
 use store::Store;
 
-use crate::run::notify::Calls;
+use crate::run::notify::RunNotifier;
 
-/// How often, at the latest: leases are seconds.
+/// The longest time between two passes. It is short, because a lease may last only a few seconds.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
-/// The most rows of a sort that are moved at once.
-const MOST: i32 = 200;
-/// A run elsewhere that has not looked for so long is told again.
-const HEARS_WITHIN: Duration = Duration::from_secs(2);
+/// The most rows of each kind that one pass changes.
+const MAX_ROWS: i32 = 200;
+/// A run on an external engine is signaled again if it has not reacted to a signal for this long.
+const SIGNAL_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-pub(crate) struct Asks {
+pub(crate) struct WaitExpirer {
     pub(crate) store: Store,
-    pub(crate) calls: Calls,
-    /// The engine, if it is elsewhere.
-    pub(crate) elsewhere: Option<Arc<dyn Engine>>,
+    pub(crate) run_notifier: RunNotifier,
+    /// The engine, if it is an external one.
+    pub(crate) external_engine: Option<Arc<dyn Engine>>,
 }
 
-impl Asks {
-    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let swept = self.store.sweep_asks(MOST).await?;
+impl WaitExpirer {
+    pub(crate) async fn run_once(&self) -> Result<Option<Duration>, store::Error> {
+        let swept = self.store.expire_waits(MAX_ROWS).await?;
         let lost = swept.lost + swept.failed;
         if lost > 0 {
-            ::metrics::counter!(metrics::TASKS_LOST.name).increment(lost.try_into().unwrap_or(u64::MAX));
+            ::metrics::counter!(metrics::TASK_LEASES_EXPIRED.name).increment(lost.try_into().unwrap_or(u64::MAX));
         }
-        let moved = lost + swept.expired;
-        swept.calls.into_iter().for_each(|call| self.calls.tell(Some(call)));
-        if let Some(engine) = &self.elsewhere {
-            for run in self.store.called(engine.name(), HEARS_WITHIN, i64::from(MOST)).await? {
-                // Its root was called for a child that is to end, too.
+        let changed = lost + swept.expired;
+        swept.to_wake.into_iter().for_each(|call| self.run_notifier.notify(Some(call)));
+        if let Some(engine) = &self.external_engine {
+            for run in self.store.unread_wakes(engine.name(), SIGNAL_AGAIN_AFTER, i64::from(MAX_ROWS)).await? {
+                // A stored signal of a root run may also mean that children of the run are to be canceled.
                 for child in self.store.canceling_below(run).await? {
                     engine.cancel(child);
                 }
                 engine.signal(run);
             }
         }
-        self.tell_depth().await?;
-        Ok((moved >= usize::try_from(MOST).unwrap_or(usize::MAX)).then_some(Duration::ZERO))
+        self.publish_task_depth().await?;
+        Ok((changed >= usize::try_from(MAX_ROWS).unwrap_or(usize::MAX)).then_some(Duration::ZERO))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts are bounded far below what a float holds exactly")]
-    async fn tell_depth(&self) -> Result<(), store::Error> {
-        let depth = self.store.task_depth().await?;
+    async fn publish_task_depth(&self) -> Result<(), store::Error> {
+        let depth = self.store.task_counts().await?;
         for (status, count) in [("open", depth.open), ("claimed", depth.claimed)] {
             ::metrics::gauge!(metrics::TASKS.name, "status" => status).set(count as f64);
         }

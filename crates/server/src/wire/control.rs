@@ -1,4 +1,4 @@
-//! What crosses the wire to control what waits and runs: bulk starts, reruns, dead letters.
+//! Bulk starts, reruns and dead letters.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,30 @@ use serde_json::Value;
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::{ProblemBody, Started};
+use super::{ProblemBody, StartedExecution};
 
 /// `POST /api/v1/workflow/executions/bulk`
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct BulkStart {
-    /// Up to 1,000 bodies as a single start takes them (`StartExecution`); what cannot be read of one is that one's
-    /// problem.
+pub struct BulkStartExecutions {
+    /// Up to 1,000 bodies of single starts (`StartExecution`). An item that cannot be read is refused alone.
     #[schema(min_items = 1, max_items = 1000)]
     pub items: Vec<Value>,
 }
 
-/// One answer per item, in their order.
+/// One result for each item, in order.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct BulkStarted {
-    pub items: Vec<BulkItem>,
+pub struct BulkStartedExecutions {
+    pub items: Vec<BulkStartResult>,
 }
 
-/// What a single start would have been answered.
+/// The response that a single start request for this item would get.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct BulkItem {
-    /// 202, or the problem's status.
+pub struct BulkStartResult {
+    /// 202, or the status of the problem.
     pub status: u16,
-    pub started: Option<Started>,
+    pub started: Option<StartedExecution>,
     pub problem: Option<ProblemBody>,
 }
 
@@ -42,52 +41,50 @@ pub struct BulkItem {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Rerun {
+pub struct RerunExecution {
     #[serde(default)]
     pub from: RerunFrom,
-    /// The node to begin at, with `from: node`.
+    /// The node to start from. Required with `from: node`.
     #[schema(max_length = 64)]
     pub node: Option<String>,
-    /// Another input than the first time's.
+    /// Another input. Default: the input of the rerun execution.
     pub input: Option<Value>,
     #[serde(default)]
     pub version: RerunVersion,
-    /// What was found out about nodes that ended UNKNOWN, by their keys: each must be named.
+    /// For each node with the status `UNKNOWN`, by its key: whether it took effect. Every such node must be named.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub resolve: BTreeMap<String, RerunResolve>,
+    pub resolve: BTreeMap<String, NodeResolution>,
 }
 
-/// Whether a node whose end is not known took effect.
+/// Whether a node with the status `UNKNOWN` took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-// Generators call the type of `Rerun.resolve` RerunResolve.
-#[schema(as = NodeResolution)]
-pub enum RerunResolve {
-    /// It did: it counts as completed, and produced nothing.
+pub enum NodeResolution {
+    /// The node took effect. It counts as completed, without an output.
     Done,
-    /// It did not: it is performed again.
+    /// The node did not take effect. It is performed again.
     Repeat,
 }
 
-impl From<RerunResolve> for execution::rerun::Resolve {
-    fn from(resolve: RerunResolve) -> Self {
-        match resolve {
-            RerunResolve::Done => execution::rerun::Resolve::Done,
-            RerunResolve::Repeat => execution::rerun::Resolve::Repeat,
+impl From<NodeResolution> for execution::rerun::Resolution {
+    fn from(resolution: NodeResolution) -> Self {
+        match resolution {
+            NodeResolution::Done => execution::rerun::Resolution::Done,
+            NodeResolution::Repeat => execution::rerun::Resolution::Repeat,
         }
     }
 }
 
-/// Where a rerun begins; what is not done anew keeps what it produced.
+/// Which nodes a rerun performs again. The other nodes keep their outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RerunFrom {
-    /// Everything anew.
+    /// All nodes.
     #[default]
     Start,
-    /// What failed, was stopped or never came, and what follows from it.
+    /// The nodes that failed, were stopped or did not begin, and all nodes after them.
     Failed,
-    /// One node and what follows from it.
+    /// One node, and all nodes after it.
     Node,
 }
 
@@ -95,10 +92,10 @@ pub enum RerunFrom {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RerunVersion {
-    /// The one that ran the first time.
+    /// The version that ran.
     #[default]
     Same,
-    /// The one that is published now.
+    /// The version that is published now.
     Latest,
 }
 
@@ -112,11 +109,12 @@ pub struct DeadLetter {
     pub workspace_id: WorkspaceId,
     pub workflow_definition_id: DefinitionId,
     pub workflow_name: Option<String>,
-    /// How the execution ended: FAILED or TIMED_OUT.
+    /// The final status of the execution: `FAILED` or `TIMED_OUT`.
     pub execution_status: Option<execution::Status>,
+    /// How often the engine refused to start the execution.
     pub attempts: i32,
     pub last_error: Option<String>,
-    /// `{type, message, node?, status?}` of what failed it.
+    /// Why the execution failed: `{type, message, node?, status?}`.
     pub error: Option<Value>,
     pub created_at: Timestamp,
     pub failed_at: Option<Timestamp>,

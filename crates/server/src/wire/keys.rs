@@ -1,4 +1,4 @@
-//! Keys: what is asked for, what is shown once, what is shown later.
+//! API keys. The text of a key is shown once, in the response that creates the key.
 
 use jiff::Timestamp;
 use kernel::access::Scope;
@@ -11,56 +11,57 @@ use utoipa::ToSchema;
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CreateKey {
+pub struct CreateApiKey {
     #[schema(min_length = 1, max_length = 200)]
     pub name: String,
-    /// The workspace the key opens; with a workspace key, its own.
+    /// The workspace that the key gives access to. Required with a root key; with a workspace key, its own.
     pub workspace_id: Option<WorkspaceId>,
-    /// What it may do: none that the key which makes it has not; all that key has, if not said.
+    /// What the key may do. It gets no scope that the key of this request lacks. Default: all scopes of that key.
     #[schema(min_items = 1)]
     pub scopes: Option<Vec<Scope>>,
-    /// When it stops working by itself: no later than the key that makes it, and at the same time if not said.
+    /// When the key stops working. No later than the key of this request. Default: when that key stops working.
     pub expires_at: Option<Timestamp>,
 }
 
+/// A new key, with the text that clients send.
 #[skip_serializing_none]
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CreatedKey {
+pub struct CreatedApiKey {
     pub id: KeyId,
     pub name: String,
     pub workspace_id: WorkspaceId,
     pub scopes: Vec<Scope>,
-    /// Who made it: `root`, or `key:` and the id of a key.
+    /// Who created the key: `root`, or `key:` and the id of another key.
     pub created_by: String,
     pub expires_at: Option<Timestamp>,
-    /// The key itself: shown this once, kept nowhere.
+    /// The key itself. Only this response shows it: the service stores a hash.
     pub key: String,
 }
 
-/// The key is shown to its client and to nobody else, not even by accident.
-impl std::fmt::Debug for CreatedKey {
+/// Omits the text of the key, so that no log contains it.
+impl std::fmt::Debug for CreatedApiKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CreatedKey").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("CreatedApiKey").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// A key in a list: never the key itself.
+/// A key, without the text that clients send.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Key {
+pub struct ApiKey {
     pub id: KeyId,
     pub name: String,
-    /// None for a root key.
+    /// Absent: a root key.
     pub workspace_id: Option<WorkspaceId>,
-    /// How it begins; not known of the oldest.
+    /// The first characters of the key. Absent: the key is from an old release.
     pub prefix: Option<String>,
     pub scopes: Vec<Scope>,
     pub created_at: Timestamp,
-    /// Who made it: `root`, or `key:` and the id of a key; not known of the oldest.
+    /// Who created the key: `root`, or `key:` and the id of another key. Absent: the key is from an old release.
     pub created_by: Option<String>,
     pub expires_at: Option<Timestamp>,
-    /// To the minute.
+    /// When the key was last used, to the minute.
     pub last_used_at: Option<Timestamp>,
 }

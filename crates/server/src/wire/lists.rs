@@ -1,4 +1,4 @@
-//! Pages, and what is shown in them or counted.
+//! Pages of lists, and the items of some of them.
 
 use jiff::Timestamp;
 use kernel::execution;
@@ -15,15 +15,15 @@ use uuid::Uuid;
 #[serde(rename_all = "camelCase")]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// Give it as `?cursor=` for the next page; absent on the last.
+    /// Send it as `?cursor=` to get the next page. Absent: this is the last page.
     pub next_cursor: Option<String>,
 }
 
-/// An execution in a list: all but what it was given and what it made.
+/// An execution in a list, without its input and output.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ListedExecution {
+pub struct ExecutionListItem {
     pub id: ExecutionId,
     pub queue_id: QueueItemId,
     pub workspace_id: WorkspaceId,
@@ -32,7 +32,7 @@ pub struct ListedExecution {
     pub version_id: VersionId,
     pub version: Option<i32>,
     pub status: execution::Status,
-    /// `{type, message, node?, status?}` of what failed it.
+    /// Why the execution failed: `{type, message, node?, status?}`.
     pub error: Option<Value>,
     pub priority: i16,
     pub concurrency_key: Option<String>,
@@ -40,7 +40,7 @@ pub struct ListedExecution {
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
     pub duration_ms: Option<i64>,
-    /// Somebody asked it to end.
+    /// When a caller requested that the execution ends.
     pub cancel_requested_at: Option<Timestamp>,
 }
 
@@ -48,13 +48,13 @@ pub struct ListedExecution {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Version {
+pub struct VersionListItem {
     pub id: VersionId,
     pub version: i32,
-    /// New executions pin this one.
+    /// True: new executions run this version.
     pub published: bool,
     pub content_hash: String,
-    /// How long an execution of it may take.
+    /// How long an execution may take.
     pub timeout_ms: Option<i64>,
     pub created_at: Timestamp,
 }
@@ -67,51 +67,54 @@ pub struct Capacity {
     pub workspace_id: WorkspaceId,
     /// How many executions may run at once.
     pub limit: i32,
-    /// How many hold a slot. More than the limit only after it was lowered.
-    pub running: Count,
+    /// How many executions hold a slot. More than the limit only after the limit was lowered.
+    pub running: BoundedCount,
+    /// How many slots are free.
     pub free: i64,
-    /// Nothing starts while it is paused, free slots or not.
+    /// True: the workspace is paused, and nothing starts.
     pub paused: bool,
     pub waiting: WaitingCounts,
-    /// How long the oldest has waited that may start now, delays it asked for aside: of the first
-    /// thousand in line, and of a thousand behind each kind of gate.
+    /// How long the oldest ready execution has waited. Requested delays do not count. The first 1,000 ready items are
+    /// examined, and the first 1,000 items of each other reason to wait.
     pub oldest_waiting_seconds: Option<f64>,
-    /// Dead letters.
-    pub failed: Count,
+    /// How many dead letters there are.
+    pub failed: BoundedCount,
 }
 
-/// What waits, by what it waits for.
+/// How many executions wait, by what they wait for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WaitingCounts {
-    /// For a slot of the workspace.
-    pub ready: Count,
-    /// For a time: a later start, or the next attempt.
-    pub delayed: Count,
-    /// For others with its concurrency key.
-    pub key: Count,
-    /// For others of its definition, or for that to be resumed.
-    pub definition: Count,
+    /// Executions that wait for a slot of the workspace.
+    pub ready: BoundedCount,
+    /// Executions that wait for a time: a later start, or the next attempt.
+    pub delayed: BoundedCount,
+    /// Executions that wait for another execution with the same concurrency key.
+    pub key: BoundedCount,
+    /// Executions that wait for other executions of their definition, or until the definition is resumed.
+    pub definition: BoundedCount,
 }
 
-/// A number that is counted to 1,000.
+/// A number that the service counts only up to 1,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Count {
+pub struct BoundedCount {
     pub count: i64,
-    /// There are more than that.
+    /// True: there are more than `count`.
     pub more: bool,
 }
 
-/// An entry of the audit log: who did what to what, when.
+/// An entry of the audit log: who did what to which resource, and when.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Activity {
-    pub id: i64,
+pub struct ActivityEntry {
+    /// Absent: the start of an execution, which is stored with the execution.
+    pub id: Option<i64>,
     pub at: Timestamp,
-    /// None for what belongs to no workspace.
+    /// Absent: the resource belongs to no workspace.
     pub workspace_id: Option<WorkspaceId>,
-    /// `root`, `key:ID`, `sql:ROLE`, or a part of the service.
+    /// Who did it: `root`, `key:ID`, `sql:ROLE`, `trigger:ID`, or a part of the service.
     pub actor: String,
+    /// What was done, such as `webhook.create`.
     pub action: String,
     pub subject_type: String,
     pub subject_id: Uuid,
@@ -120,25 +123,25 @@ pub struct Activity {
 
 /// `GET /api/v1/workflow/nodes`
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Kinds {
+pub struct NodeKinds {
     pub items: Vec<kernel::kind::Description>,
 }
 
 /// `GET /api/v1/workflow/definitions/{id}/versions/{number}`
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct WholeVersion {
+pub struct VersionDocument {
     pub version: i32,
-    /// Nodes with their configuration, and edges: a document that can be published again.
+    /// The nodes with their configuration, and the edges. You can publish this document again.
     pub graph: Value,
-    /// The text it was read from, if it came as one.
+    /// The text that the version was read from. Absent: it came as JSON.
     pub source: Option<String>,
 }
 
 /// `GET /api/v1/workflow/definitions/{id}/versions/{number}/diff`
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Diff {
+pub struct VersionDiff {
     pub from: i32,
     pub to: i32,
-    pub changes: Vec<kernel::definition::diff::Change>,
+    pub changes: Vec<kernel::definition::diff::FieldChange>,
 }

@@ -1,4 +1,4 @@
-//! Schedules and their ticks, as they cross the wire.
+//! Schedules and their ticks.
 
 use jiff::Timestamp;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
@@ -13,27 +13,31 @@ use uuid::Uuid;
 create_and_change! {
     /// `POST /api/v1/schedules`: `cron`, or `runAt` for a single time.
     create CreateSchedule {
-        /// Optional with a workspace key, and must be its own; required with the root key.
+        /// Required with a root key. With a workspace key: optional, and only its own workspace.
         pub workspace_id: Option<WorkspaceId>,
         pub workflow_definition_id: DefinitionId,
     }
 
-    /// `PUT /api/v1/schedules/{id}`: what is absent goes back to what holds if it is not said.
-    change ChangeSchedule {
-        /// minute hour day month weekday, with seconds before them if there are six.
+    /// `PATCH /api/v1/schedules/{id}`: an omitted field keeps its value; `null` resets it to its default. `runAt`
+    /// replaces `cron`, `timezone` and `overlap`; `cron` replaces `runAt`.
+    change ChangeSchedule of ScheduleFields {
+        /// A cron expression: minute, hour, day, month, weekday. A sixth field at the front is the second.
         #[schema(min_length = 1, max_length = 200)]
         pub cron: Option<String>,
-        /// Of the IANA database; UTC if not said.
+        /// The time zone of `cron`, from the IANA database. Default: `UTC`.
         pub timezone: Option<String>,
-        /// Once, then.
+        /// The time of a single start, in place of `cron`.
         pub run_at: Option<Timestamp>,
+        /// The input of each execution. Default: none.
         pub input: Option<Value>,
+        /// The priority of each execution. Default: 3.
         pub priority: Option<Priority>,
+        /// The concurrency key of each execution. Default: none.
         #[schema(min_length = 1, max_length = 200)]
         pub concurrency_key: Option<String>,
-        /// What a tick does while an execution that the schedule started has not ended; `skip` if not said.
+        /// What a tick does while an execution that the schedule started has not ended. Default: `skip`.
         pub overlap: Option<Overlap>,
-        /// Which ticks that were missed are run; `last` if not said.
+        /// Which missed ticks are run. Default: `last`.
         pub catch_up: Option<CatchUp>,
     }
 }
@@ -46,7 +50,7 @@ pub struct Schedule {
     pub workspace_id: WorkspaceId,
     pub workflow_definition_id: DefinitionId,
     pub workflow_name: String,
-    /// Made by the definition's `on: schedule`: it changes with the definition.
+    /// True: the `on: schedule` of a workflow created it. It changes with the workflow only.
     pub by_definition: bool,
     pub cron: Option<String>,
     pub timezone: Option<String>,
@@ -57,32 +61,33 @@ pub struct Schedule {
     pub overlap: Overlap,
     pub catch_up: CatchUp,
     pub status: Status,
-    /// Why it ended.
+    /// Why the schedule ended.
     pub reason: Option<String>,
-    /// The next tick. While it is paused, the first that was missed.
+    /// The next tick. While the schedule is paused: the first missed tick.
     pub next_at: Option<Timestamp>,
-    /// A tick that waits for the end of an execution.
+    /// The tick that waits for an earlier execution to end.
     pub buffered_at: Option<Timestamp>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }
 
-/// What became of a tick.
+/// A tick, and its result.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tick {
+    /// When the tick was due.
     pub at: Timestamp,
-    /// Triggered by hand.
-    pub by_hand: bool,
+    /// True: somebody ran the schedule by hand.
+    pub manual: bool,
     pub status: TickStatus,
-    /// Why it did not start.
+    /// Why the tick started nothing.
     pub reason: Option<String>,
     pub execution_id: Option<ExecutionId>,
     pub decided_at: Timestamp,
 }
 
-/// When an expression comes.
+/// The next times of a cron expression.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NextTicks {

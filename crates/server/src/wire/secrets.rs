@@ -1,4 +1,4 @@
-//! Secrets: what is set, and what is known of them afterwards; never the value.
+//! Secrets of a workspace. The value of a secret can be set, but no response contains it.
 
 use jiff::Timestamp;
 use serde::de::Error as _;
@@ -13,11 +13,11 @@ use zeroize::Zeroizing;
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetSecret {
-    /// 1 to 65536 bytes. It is never shown again, by nothing.
+    /// The value, 1 to 65536 bytes. The service never shows it.
     #[schema(value_type = String, min_length = 1, max_length = 65_536)]
-    pub value: Hidden,
-    /// The hosts it may be sent to, such as `api.example.com`: calls that would send it elsewhere fail. An empty list
-    /// is any host. Omitted, they stay as they were; a new secret may be sent to any.
+    pub value: SecretValue,
+    /// The hosts that the secret may be sent to, such as `api.example.com`. Calls that would send it to another host
+    /// fail. An empty list means any host. Omitted: an existing secret keeps its hosts, a new one has any host.
     #[schema(max_items = 20)]
     pub hosts: Option<Vec<String>>,
 }
@@ -28,45 +28,45 @@ impl std::fmt::Debug for SetSecret {
     }
 }
 
-/// A text that is wiped, and that no error repeats.
+/// The value of a secret. It is wiped from memory after use, and no error contains it.
 #[derive(Clone)]
-pub struct Hidden(pub Zeroizing<String>);
+pub struct SecretValue(pub Zeroizing<String>);
 
-impl std::fmt::Debug for Hidden {
+impl std::fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hidden(…)")
+        f.write_str("SecretValue(…)")
     }
 }
 
-impl Serialize for Hidden {
+impl Serialize for SecretValue {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Hidden {
-    /// By hand: the usual error quotes what it found instead of a text.
+impl<'de> Deserialize<'de> for SecretValue {
+    /// Written by hand, because the error of a derived implementation would quote the value.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer) {
-            Ok(Value::String(text)) => Ok(Hidden(Zeroizing::new(text))),
+            Ok(Value::String(text)) => Ok(SecretValue(Zeroizing::new(text))),
             _ => Err(D::Error::custom("must be text")),
         }
     }
 }
 
-/// What is known of a secret.
+/// A secret, without its value.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Secret {
     pub name: String,
-    /// Raised each time it is set.
+    /// Increases each time the secret is set.
     pub version: i32,
     pub created_at: Timestamp,
     /// When this version was set.
     pub updated_at: Timestamp,
     /// Who set this version.
     pub created_by: String,
-    /// The hosts it may be sent to; absent for any.
+    /// The hosts that the secret may be sent to. Absent: any host.
     pub hosts: Option<Vec<String>>,
 }

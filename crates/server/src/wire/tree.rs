@@ -1,4 +1,4 @@
-//! What crosses the wire of a tree: an execution, and those that its nodes made.
+//! The tree of an execution: its root, and the executions that its nodes created.
 
 use jiff::Timestamp;
 use kernel::execution;
@@ -8,13 +8,14 @@ use serde_json::Value;
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-/// `GET /api/v1/workflow/executions/{id}/tree`: the root first, then the others in the order in which they were made.
+/// `GET /api/v1/workflow/executions/{id}/tree`: the root first, then the others in the order of their
+/// creation.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Tree {
+pub struct ExecutionTree {
     pub root_execution_id: ExecutionId,
-    pub items: Vec<TreeItem>,
-    /// There are more than are shown.
+    pub items: Vec<TreeExecution>,
+    /// True: the tree has more executions than are shown.
     pub more: bool,
 }
 
@@ -22,12 +23,13 @@ pub struct Tree {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TreeItem {
+pub struct TreeExecution {
     pub execution_id: ExecutionId,
-    /// The execution whose node made it; the root has none.
+    /// The execution whose node created this execution. Absent: this is the root.
     pub parent_execution_id: Option<ExecutionId>,
+    /// The node of the parent that created this execution.
     pub node: Option<String>,
-    /// Of a loop: which of its items, from 1.
+    /// The iteration of that node, from 1. Absent: the node is not a loop.
     pub iteration: Option<i32>,
     pub attempt: Option<u32>,
     pub depth: i16,

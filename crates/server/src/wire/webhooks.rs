@@ -1,13 +1,13 @@
-//! Webhooks: who is told of ends, what was told, and the addresses that start workflows. Secrets and tokens are shown
-//! once.
+//! Webhooks: URLs that receive a message when an execution ends, and the deliveries of these messages. A secret is
+//! shown once, in the response that creates it.
 
 use std::fmt;
 
 use jiff::Timestamp;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use kernel::{execution, webhook};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_with::rust::double_option;
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -17,67 +17,79 @@ use uuid::Uuid;
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateWebhook {
-    /// With a root key: whose ends are told.
+    /// The workspace whose executions the webhook reports. Required with a root key.
     pub workspace_id: Option<WorkspaceId>,
-    /// Where messages go, by http or https; as a rule only to public addresses.
+    /// Where messages are sent, with http or https. By default only public addresses are allowed.
     #[schema(min_length = 1, max_length = 2048)]
     pub url: String,
-    /// Which ends: COMPLETED, FAILED, CANCELED, TIMED_OUT; all of them if not said.
+    /// The final statuses to report: COMPLETED, FAILED, CANCELED, TIMED_OUT. Default: all of them.
     #[schema(min_items = 1, max_items = 4)]
     pub events: Option<Vec<execution::Status>>,
-    /// Of this workflow alone; of every one if not said.
+    /// Report executions of this workflow only. Default: of all workflows of the workspace.
     pub workflow_definition_id: Option<DefinitionId>,
     #[schema(max_length = 500)]
     pub description: Option<String>,
 }
 
-/// `PATCH /api/v1/webhooks/{id}`: what is absent stays.
+/// `PATCH /api/v1/webhooks/{id}`: an omitted field keeps its value; `null` resets it to its default. `url` has no
+/// default, so it cannot be `null`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeWebhook {
-    #[schema(min_length = 1, max_length = 2048)]
+    #[schema(min_length = 1, max_length = 2048, nullable = false)]
+    #[serde(default, deserialize_with = "not_null")]
     pub url: Option<String>,
-    #[schema(min_items = 1, max_items = 4)]
-    pub events: Option<Vec<execution::Status>>,
-    #[schema(max_length = 500)]
-    pub description: Option<String>,
-    /// False turns it off: ends are not kept for it. True turns it on, also after it was turned off by itself.
-    pub enabled: Option<bool>,
+    /// The final statuses to report. Null: all of them.
+    #[schema(value_type = Option<Vec<execution::Status>>, min_items = 1, max_items = 4)]
+    #[serde(default, with = "double_option")]
+    pub events: Option<Option<Vec<execution::Status>>>,
+    /// Null: none.
+    #[schema(value_type = Option<String>, max_length = 500)]
+    #[serde(default, with = "double_option")]
+    pub description: Option<Option<String>>,
+    /// False turns the webhook off: no messages are stored for it. True or null turns it on again.
+    #[serde(default, with = "double_option")]
+    pub enabled: Option<Option<bool>>,
 }
 
-/// Who is told of ends.
+/// Reads a field that may be omitted and has no default to which `null` could reset it.
+fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(deserializer).map(Some)
+}
+
+/// An address that is notified when executions end.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
     pub id: Uuid,
     pub workspace_id: WorkspaceId,
-    /// Without the scope `manage`, its scheme and host only.
+    /// The URL. A key without the scope `manage` sees its scheme and host only.
     pub url: String,
     pub events: Vec<execution::Status>,
     pub workflow_definition_id: Option<DefinitionId>,
     pub workflow_name: Option<String>,
     pub description: Option<String>,
     pub enabled: bool,
-    /// Why it is off.
+    /// Why the webhook is off.
     pub disabled_reason: Option<String>,
     pub disabled_at: Option<Timestamp>,
-    /// Nothing was taken since then.
-    pub failing_since: Option<Timestamp>,
-    /// Raised by each rotation.
+    /// When the receiver began to fail: it has accepted no message since.
+    pub failing_since_at: Option<Timestamp>,
+    /// Increases with each rotation of the secret.
     pub secret_version: i32,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub created_by: String,
 }
 
-/// A webhook, and what its messages are signed with from now on.
+/// A webhook, and the secret that signs its messages from now on.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreatedWebhook {
     pub webhook: Webhook,
-    /// Shown this once, and kept sealed.
+    /// Shown once only. The service stores it sealed.
     pub secret: String,
 }
 
@@ -87,81 +99,35 @@ impl fmt::Debug for CreatedWebhook {
     }
 }
 
-/// Another secret or token in place of the one there is.
+/// Replaces the secret of a webhook, or the token of a trigger.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rotate {
-    /// For how long the one before is good too. If not said: a day for a webhook's secret, not at all for a hook's
-    /// token.
+    /// How long the previous secret or token also works. Default: a day for the secret of a webhook, 0 for the token of
+    /// a trigger.
     #[schema(minimum = 0, maximum = 604_800)]
-    pub overlap_seconds: Option<u32>,
+    pub grace_period_seconds: Option<u32>,
 }
 
-/// One end, told or to be told to a webhook.
+/// A message to a webhook about the end of an execution.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Delivery {
-    /// The `webhook-id` of every attempt.
+    /// Sent as `webhook-id` with every attempt.
     pub id: Uuid,
     pub webhook_id: Uuid,
     pub execution_id: ExecutionId,
-    /// How the execution ended.
+    /// The final status of the execution.
     pub event: execution::Status,
     pub status: webhook::Status,
     pub attempts: i32,
-    /// When it is sent next, or at the latest taken over from a sender that died.
+    /// When the message is sent next. While it is being sent: when another process takes over if the sender dies.
     pub next_attempt_at: Option<Timestamp>,
-    /// What the receiver answered last.
+    /// The HTTP status of the last answer.
     pub last_status: Option<i32>,
     pub last_error: Option<String>,
     pub created_at: Timestamp,
     pub ended_at: Option<Timestamp>,
-}
-
-/// `POST /api/v1/hooks`
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CreateHook {
-    /// A workflow whose published version has `on: webhook`.
-    pub workflow_definition_id: DefinitionId,
-}
-
-/// The address that starts a workflow, without its token.
-#[skip_serializing_none]
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Hook {
-    pub id: Uuid,
-    pub workspace_id: WorkspaceId,
-    pub workflow_definition_id: DefinitionId,
-    pub workflow_name: String,
-    /// How its token begins; none: it has none, and takes no request.
-    pub token_prefix: Option<String>,
-    /// Until when the token before opens too.
-    pub previous_until: Option<Timestamp>,
-    pub rotated_at: Option<Timestamp>,
-    /// What the workflow's `on: webhook` says.
-    #[schema(value_type = Object)]
-    pub rule: Value,
-    pub created_at: Timestamp,
-    pub updated_at: Timestamp,
-}
-
-/// A hook, and its new token.
-#[derive(Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CreatedHook {
-    pub hook: Hook,
-    /// Shown this once, and kept as a hash.
-    pub token: String,
-    /// Where to POST, on this service's own address.
-    pub path: String,
-}
-
-impl fmt::Debug for CreatedHook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CreatedHook").field("hook", &self.hook).finish_non_exhaustive()
-    }
 }

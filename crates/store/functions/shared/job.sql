@@ -1,22 +1,22 @@
--- The life of a job: a row of workflow_queue_projection. The kernel's table (kernel::event) is the contract of the
--- guard; a test walks every pair through both.
+-- The life of a job: a row of workflow_queue_projection. The kernel's table (kernel::event) defines the legal steps. A
+-- test tries every pair of statuses in the kernel and in job_guard, and compares the results.
 --
--- forebay.projection, for a transaction of ours: 'rebuild' writes rows as they are, 'retention' may delete.
--- forebay.claim: the claim that the transaction shows. Anybody can set these: the first counts only for the owner of
--- the tables and its members (is_ours), and so does the claim of our own worker, which is the execution's id and can be
--- read.
+-- Two session settings control the guard. forebay.projection: 'rebuild' writes rows unchanged, 'retention' may delete
+-- rows. forebay.claim: the claim under which the transaction ends a job. Any session can set these. So
+-- forebay.projection counts only for the owner of the tables and members of that role (is_owner). The same holds for
+-- the claim of a job of the projector, because that claim is the execution's id, which other roles can read.
 --
--- The triggers run with their owner's rights: who may update a row needs no right on what is beside it.
+-- The triggers run with their owner's rights, so updating a row needs no right on other tables.
 
-CREATE OR REPLACE FUNCTION forebay.job_refuse(p_message text, p_hint text DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION forebay.refuse_job_change(p_message text, p_hint text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $fn$
 BEGIN
     RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '')
         USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
 END $fn$;
 
--- Why a job of one status cannot have another; null if it can. A status that there is not is the CHECK's to refuse.
-CREATE OR REPLACE FUNCTION forebay.job_illegal(p_from text, p_to text, p_retries int) RETURNS text
+-- Why a job cannot go from one status to another; null if it can. The table's CHECK refuses an unknown status.
+CREATE OR REPLACE FUNCTION forebay.illegal_job_step(p_from text, p_to text, p_retries int) RETURNS text
 LANGUAGE sql IMMUTABLE AS $fn$
     SELECT CASE
         WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
@@ -25,7 +25,7 @@ LANGUAGE sql IMMUTABLE AS $fn$
         WHEN p_from = 'processing' THEN NULL
         WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < forebay.max_job_failures() THEN NULL
         WHEN p_from = 'failed' AND p_to = 'pending'
-        THEN 'a job that failed ' || p_retries || ' times is not tried again'
+        THEN 'a job that failed ' || p_retries || ' times cannot be retried'
         WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
         WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
         WHEN p_from = 'completed' THEN 'a completed job is final: it cannot become ' || p_to
@@ -33,9 +33,9 @@ LANGUAGE sql IMMUTABLE AS $fn$
         ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
 $fn$;
 
--- What kind of transaction of ours this is, if it is one.
+-- The value of forebay.projection in a transaction of the tables' owner; null in any other transaction.
 CREATE OR REPLACE FUNCTION forebay.job_mode() RETURNS text LANGUAGE sql STABLE AS $fn$
-    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_ours()
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_owner()
                 THEN current_setting('forebay.projection', true) END
 $fn$;
 
@@ -51,53 +51,53 @@ BEGIN
     END IF;
     IF TG_OP = 'INSERT' THEN
         IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
-            PERFORM forebay.job_refuse('a job begins pending', 'insert an event, or a pending row');
+            PERFORM forebay.refuse_job_change('a new job must be pending', 'insert an event, or a pending row');
         END IF;
         RETURN NEW;
     END IF;
     IF TG_OP = 'DELETE' THEN
         IF v_mode IS DISTINCT FROM 'retention' THEN
-            PERFORM forebay.job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+            PERFORM forebay.refuse_job_change('jobs are deleted by retention only', 'set retention.job_days');
         END IF;
         RETURN OLD;
     END IF;
 
-    v_why := forebay.job_illegal(OLD.status, NEW.status, OLD.retry_count);
+    v_why := forebay.illegal_job_step(OLD.status, NEW.status, OLD.retry_count);
     IF v_why IS NOT NULL THEN
-        PERFORM forebay.job_refuse(v_why);
+        PERFORM forebay.refuse_job_change(v_why);
     END IF;
     IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
        IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type,
                          NEW.created_at) THEN
-        PERFORM forebay.job_refuse('a job''s event does not change');
+        PERFORM forebay.refuse_job_change('the event of a job cannot be changed');
     END IF;
     IF OLD.status = 'processing' THEN
         SELECT * INTO v_job FROM forebay.workflow_queue_job job WHERE job.id = OLD.id;
         IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
            AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true)
-                OR v_job.held = 'ours' AND NOT forebay.is_ours()) THEN
-            PERFORM forebay.job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id),
-                                       'only whoever shows its claim can end it');
+                OR v_job.claimed_via = 'projector' AND NOT forebay.is_owner()) THEN
+            PERFORM forebay.refuse_job_change(format('job %s is claimed by %s', OLD.id, OLD.worker_id),
+                                       'only the holder of its claim can end it');
         END IF;
     END IF;
-    RETURN forebay.job_shaped(OLD, NEW);
+    RETURN forebay.job_after_step(OLD, NEW);
 END $fn$;
 
--- The row after a legal step: what belongs to its new status, and nothing else.
-CREATE OR REPLACE FUNCTION forebay.job_shaped(
+-- The row after a legal step: it has the columns of its new status, and no others.
+CREATE OR REPLACE FUNCTION forebay.job_after_step(
     p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
 RETURNS public.workflow_queue_projection LANGUAGE plpgsql AS $fn$
 DECLARE
     v_given int := p_new.retry_count;
     v_before public.workflow_queue_projection := p_old;
 BEGIN
-    -- Somebody's clock may be ahead; a lease must not last longer for it.
+    -- A client's clock may be ahead. That must not extend a lease.
     p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now()
                              ELSE least(p_new.updated_at, now()) END;
     p_new.retry_count := p_old.retry_count;
     IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
         IF p_new.worker_id IS NULL THEN
-            PERFORM forebay.job_refuse('a claim says whose it is', 'set worker_id');
+            PERFORM forebay.refuse_job_change('a claim must name its worker', 'set worker_id');
         END IF;
         p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
     ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
@@ -110,7 +110,7 @@ BEGIN
         p_new.error_message := NULL;
         p_new.error_stack := NULL;
         p_new.result := NULL;
-        -- A retry that counts itself would count the failure twice: it is counted already.
+        -- A retry does not raise retry_count: the failure already did.
         RETURN p_new;
     ELSIF p_new.status = 'completed' AND p_old.status = 'processing' THEN
         p_new.completed_at := coalesce(p_new.completed_at, now());
@@ -122,7 +122,8 @@ BEGIN
         v_before.updated_at := p_new.updated_at;
         IF p_new.status = 'processing' THEN
             IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
-                PERFORM forebay.job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
+                PERFORM forebay.refuse_job_change(
+                    format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
             END IF;
             p_new.claimed_at := least(p_new.claimed_at, now());
             v_before.claimed_at := p_new.claimed_at;
@@ -130,18 +131,18 @@ BEGIN
             v_before.workflow_run_id := p_new.workflow_run_id;
         END IF;
         IF v_before IS DISTINCT FROM p_new THEN
-            PERFORM forebay.job_refuse(format('a %s job cannot be changed', p_new.status),
-                                       'its heartbeat is updated_at');
+            PERFORM forebay.refuse_job_change(format('a %s job cannot be changed', p_new.status),
+                                       'only updated_at may change, as a heartbeat');
         END IF;
     END IF;
     IF v_given <> p_old.retry_count THEN
-        PERFORM forebay.job_refuse('retry_count counts failures', 'it cannot be set');
+        PERFORM forebay.refuse_job_change('retry_count cannot be set', 'the queue counts failures itself');
     END IF;
     RETURN p_new;
 END $fn$;
 
--- After a step: what is ours beside the row, and the fact.
-CREATE OR REPLACE FUNCTION forebay.job_moved() RETURNS trigger
+-- After a step: updates the job's row in workflow_queue_job, and appends the fact.
+CREATE OR REPLACE FUNCTION forebay.job_changed() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 DECLARE
     v_fact text;
@@ -160,12 +161,12 @@ BEGIN
     IF TG_OP = 'DELETE' THEN
         DELETE FROM forebay.workflow_queue_job job WHERE job.id = OLD.id RETURNING * INTO v_job;
         v_job.version := coalesce(v_job.version, 0) + 1;
-        PERFORM forebay.job_fact(OLD, v_fact, v_job);
+        PERFORM forebay.append_job_fact(OLD, v_fact, v_job);
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says
-        -- which event it means: the first with its id, stream and type.
+        -- A row that another program inserted also belongs to the workspace of its event, as in the change log. Its
+        -- event is the first one with the row's event id, stream and type.
         INSERT INTO forebay.workflow_queue_job AS job (id, event_type, version, pending_since, event_id,
                                                        event_workspace_id, workspace_id)
         SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
@@ -175,14 +176,15 @@ BEGIN
         ON CONFLICT (id) DO UPDATE SET version = job.version + 1, event_type = excluded.event_type
         RETURNING * INTO v_job;
     ELSE
-        v_job := forebay.job_beside(OLD, NEW);
+        v_job := forebay.update_job_row(OLD, NEW);
     END IF;
-    PERFORM forebay.job_fact(NEW, v_fact, v_job);
+    PERFORM forebay.append_job_fact(NEW, v_fact, v_job);
     RETURN NULL;
 END $fn$;
 
--- What is ours beside a row that was changed. A claim is plain SQL's until a function of ours says otherwise.
-CREATE OR REPLACE FUNCTION forebay.job_beside(
+-- The row in workflow_queue_job of a changed job. A claim counts as made by plain SQL, until the function that made it
+-- stores something else.
+CREATE OR REPLACE FUNCTION forebay.update_job_row(
     p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
 RETURNS forebay.workflow_queue_job LANGUAGE plpgsql AS $fn$
 DECLARE
@@ -190,8 +192,9 @@ DECLARE
 BEGIN
     IF p_new.status = 'processing' THEN
         UPDATE forebay.workflow_queue_job job
-           SET version = job.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(job.held, 'sql'),
-               lease_until = CASE WHEN coalesce(job.held, 'sql') = 'sql'
+           SET version = job.version + 1, pending_since = NULL, due_at = NULL,
+               claimed_via = coalesce(job.claimed_via, 'sql'),
+               lease_until = CASE WHEN coalesce(job.claimed_via, 'sql') = 'sql'
                                   THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => job.lease_s)
                                   ELSE job.lease_until END
          WHERE job.id = p_new.id RETURNING * INTO v_job;
@@ -202,7 +205,8 @@ BEGIN
         RETURNING * INTO v_job;
     ELSIF p_new.status = 'pending' THEN
         UPDATE forebay.workflow_queue_job job
-           SET version = job.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL,
+           SET version = job.version + 1, pending_since = now(), claimed_via = NULL, claim_id = NULL,
+               lease_until = NULL,
                retry_from = NULL,
                due_at = (SELECT now()
                            FROM forebay.event_binding binding
@@ -210,7 +214,7 @@ BEGIN
          WHERE job.id = p_new.id RETURNING * INTO v_job;
     ELSE
         UPDATE forebay.workflow_queue_job job
-           SET version = job.version + 1, held = NULL, lease_until = NULL,
+           SET version = job.version + 1, claimed_via = NULL, lease_until = NULL,
                retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < forebay.max_job_failures()
                                  THEN p_new.failed_at END
          WHERE job.id = p_new.id RETURNING * INTO v_job;
@@ -218,9 +222,10 @@ BEGIN
     RETURN v_job;
 END $fn$;
 
--- The fact of a step, with every column that can change. The first also has what cannot, but for the payload, which is
--- its event's. An event's workspace that did not exist is not the fact's, and is noted beside.
-CREATE OR REPLACE FUNCTION forebay.job_fact(
+-- Appends the fact of a step, with every column that can change. The first fact also has the constant columns. It has
+-- the payload only if the event does not exist. If the event's workspace does not exist, the fact belongs to no
+-- workspace, and its metadata has that workspace's id.
+CREATE OR REPLACE FUNCTION forebay.append_job_fact(
     p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job)
 RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
@@ -238,8 +243,8 @@ BEGIN
                'event_workspace_id', CASE WHEN p_job.workspace_id IS NULL THEN p_job.event_workspace_id END));
 END $fn$;
 
--- Notes a change of the projection for whoever follows it. Its workspace is its job's: the id of an event alone does
--- not tell whose it is. When the job is gone, its last fact tells; a row that was written without facts belongs to its
+-- Writes a change of a job to the change log. The workspace comes from the job's row, because an event id alone does
+-- not identify a workspace. If that row is gone, it comes from the last fact; if there is no fact either, from the
 -- event.
 CREATE OR REPLACE FUNCTION forebay.log_projection() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
@@ -248,7 +253,7 @@ DECLARE
     v_row public.workflow_queue_projection := coalesce(NEW, OLD);
 BEGIN
     INSERT INTO forebay.change_log (topic, op, refs, workspaces, record, old_record)
-    SELECT 'projection', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
+    SELECT 'job', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
            CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
       FROM (SELECT 1) one
       LEFT JOIN LATERAL (
@@ -270,6 +275,6 @@ END $fn$;
 
 CREATE OR REPLACE FUNCTION forebay.job_truncate() RETURNS trigger LANGUAGE plpgsql AS $fn$
 BEGIN
-    PERFORM forebay.job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+    PERFORM forebay.refuse_job_change('jobs are deleted by retention only', 'set retention.job_days');
     RETURN NULL;
 END $fn$;

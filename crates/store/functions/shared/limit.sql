@@ -1,7 +1,7 @@
--- Whatever changes a limit waits for the claims of its shard, and they for it: a claim commits either before the new
--- limit or having read it. OLD, not NEW: generated columns are null in a BEFORE trigger, and a lock on null locks
--- nothing.
-CREATE OR REPLACE FUNCTION forebay.fence() RETURNS trigger LANGUAGE plpgsql AS $fn$
+-- A change of a limit waits for the claims of its shard, and later claims wait for the change. So a claim either
+-- commits before the new limit or has read it. The shard is taken from OLD: in NEW, generated columns are null in a
+-- BEFORE trigger, and a lock on null locks nothing.
+CREATE OR REPLACE FUNCTION forebay.lock_limit_change() RETURNS trigger LANGUAGE plpgsql AS $fn$
 BEGIN
     IF TG_TABLE_NAME = 'workspace' THEN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), OLD.shard::int);

@@ -1,5 +1,5 @@
--- Who may call the functions that exist once: their owner, and whom it lets. A function that runs with its owner's
--- rights is attached to no table of somebody else's, and called by nobody who was not let. What was granted stays.
+-- Only the owner, and roles to which the owner grants it, may call the shared functions. So no other role can call a
+-- function that runs with its owner's rights, or attach one to a table as a trigger. Existing grants stay.
 DO $do$
 DECLARE
     v_function record;

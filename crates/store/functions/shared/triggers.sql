@@ -1,5 +1,5 @@
--- The triggers, each made once: one that is there stays as it is, and only its function is replaced. Making a trigger
--- again would lock its table against writers.
+-- The triggers, each created once. An existing one stays, and only its function is replaced: creating a trigger again
+-- would lock its table against writers.
 DO $do$
 DECLARE
     v_trigger record;
@@ -7,19 +7,21 @@ BEGIN
     FOR v_trigger IN
         SELECT wanted.* FROM (VALUES
             -- A change of a limit waits for the claims of its shard: shared/limit.sql.
-            ('forebay.tier', 'fence', 'BEFORE UPDATE OF max_running', 'FOR EACH ROW', 'forebay.fence()'),
-            ('forebay.workspace', 'fence', 'BEFORE UPDATE OF tier, limit_override, paused, deleted_at', 'FOR EACH ROW',
-             'forebay.fence()'),
-            ('forebay.workflow_definition', 'fence',
-             'BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at', 'FOR EACH ROW', 'forebay.fence()'),
-            -- An event is bound, folded into its job and noted for who waits for it: shared/event.sql.
+            ('forebay.tier', 'lock_limit_change', 'BEFORE UPDATE OF max_running', 'FOR EACH ROW',
+             'forebay.lock_limit_change()'),
+            ('forebay.workspace', 'lock_limit_change', 'BEFORE UPDATE OF tier, limit_override, paused, deleted_at',
+             'FOR EACH ROW', 'forebay.lock_limit_change()'),
+            ('forebay.workflow_definition', 'lock_limit_change',
+             'BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at', 'FOR EACH ROW',
+             'forebay.lock_limit_change()'),
+            -- An event is bound, folded into its job, and noted for waits: shared/event.sql.
             ('public.domain_events', 'forebay_bound', 'BEFORE INSERT',
-             'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'')', 'forebay.event_bound()'),
+             'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'')', 'forebay.set_event_bound()'),
             ('public.domain_events', 'forebay_fold', 'AFTER INSERT',
-             'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'')', 'forebay.event_added()'),
-            ('public.domain_events', 'forebay_waited', 'AFTER INSERT',
+             'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'')', 'forebay.fold_new_event()'),
+            ('public.domain_events', 'forebay_match', 'AFTER INSERT',
              'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'' AND NEW.workspace_id IS NOT NULL)',
-             'forebay.event_waited()'),
+             'forebay.add_event_candidate()'),
             ('public.domain_events', 'forebay_facts', 'BEFORE INSERT',
              'FOR EACH ROW WHEN (NEW.stream_type = ''workflow_queue'')', 'forebay.fact_guard()'),
             ('public.domain_events', 'forebay_guard',
@@ -27,11 +29,11 @@ BEGIN
              'event_data, event_metadata, created_at OR DELETE', 'FOR EACH ROW', 'forebay.event_guard()'),
             ('public.domain_events', 'forebay_truncate', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT',
              'forebay.event_guard()'),
-            -- A job makes only legal steps, each leaves a fact, and each is told: shared/job.sql.
+            -- A job makes only legal steps; each appends a fact and writes to the change log: shared/job.sql.
             ('public.workflow_queue_projection', 'forebay_guard', 'BEFORE INSERT OR UPDATE OR DELETE', 'FOR EACH ROW',
              'forebay.job_guard()'),
-            ('public.workflow_queue_projection', 'forebay_moved', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW',
-             'forebay.job_moved()'),
+            ('public.workflow_queue_projection', 'forebay_changed', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW',
+             'forebay.job_changed()'),
             ('public.workflow_queue_projection', 'workflow_queue_projection_logged', 'AFTER INSERT OR UPDATE OR DELETE',
              'FOR EACH ROW', 'forebay.log_projection()'),
             ('public.workflow_queue_projection', 'forebay_truncate', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT',

@@ -1,11 +1,11 @@
--- Lets items that wait for a key or a definition with room reach the ready index. A routing hint,
--- never the fence: too many opened are moved aside again by the claim, too few are found by the
--- next completion or sweep. p_keys holds null for a definition. Returns the workspaces to ask.
+-- Moves items to the ready stage that are blocked by a key or a definition that has room again. This function is never
+-- the fence. If it moves too many items, the claim blocks them again. If it moves too few, the next completion or sweep
+-- moves them. The array p_keys has null where a definition, not a key, has room. Returns the workspaces to claim for.
 --
--- Keys first. An item whose key has room, but whose definition has a limit or is paused, goes on to
--- wait for its definition, where the next end finds it whatever its key; until then it takes its
--- key's room. Ready items are thereby no more than the limits let start. What waits for a deleted
--- definition is let through nowhere: it is failed where it stands.
+-- Keys come first. If the key of an item has room, but its definition is limited or paused, the item moves on to wait
+-- for its definition. From then on it counts against its key, and the next end of an execution of that definition finds
+-- it. So no more items are ready than the limits allow to run. Items of a deleted definition are not moved: they are
+-- failed where they are.
 CREATE OR REPLACE FUNCTION forebay.unblock(p_workspaces uuid[], p_definitions uuid[], p_keys text[])
 RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -14,10 +14,10 @@ DECLARE
     v_through_key record;
 BEGIN
     WITH keys AS MATERIALIZED (
-        SELECT DISTINCT asked.workspace_id, asked.definition_id, asked.key,
-               forebay.shard_of(asked.workspace_id)::smallint AS shard
-          FROM unnest(p_workspaces, p_definitions, p_keys) AS asked(workspace_id, definition_id, key)
-         WHERE asked.key IS NOT NULL),
+        SELECT DISTINCT requested.workspace_id, requested.definition_id, requested.key,
+               forebay.shard_of(requested.workspace_id)::smallint AS shard
+          FROM unnest(p_workspaces, p_definitions, p_keys) AS requested(workspace_id, definition_id, key)
+         WHERE requested.key IS NOT NULL),
     chosen AS MATERIALIZED (
         SELECT next.id, definition.concurrency IS NOT NULL OR definition.status <> 'ACTIVE' AS limited
           FROM keys
@@ -48,34 +48,37 @@ BEGIN
 
     RETURN QUERY
     WITH definitions AS MATERIALIZED (
-        SELECT DISTINCT asked.workspace_id, asked.definition_id, forebay.shard_of(asked.workspace_id)::smallint AS shard
+        SELECT DISTINCT requested.workspace_id, requested.definition_id,
+               forebay.shard_of(requested.workspace_id)::smallint AS shard
           FROM (SELECT given.workspace_id, given.definition_id
                   FROM unnest(p_workspaces, p_definitions, p_keys) AS given(workspace_id, definition_id, key)
                  WHERE given.key IS NULL
                 UNION ALL
                 SELECT passed.workspace_id, passed.definition_id
                   FROM unnest(v_through_key.workspaces, v_through_key.definitions)
-                       AS passed(workspace_id, definition_id)) asked),
+                       AS passed(workspace_id, definition_id)) requested),
     chosen AS MATERIALIZED (
-        SELECT next.id FROM definitions asked
+        SELECT next.id FROM definitions requested
           JOIN forebay.workflow_definition definition
-            ON definition.id = asked.definition_id AND definition.status = 'ACTIVE' AND definition.deleted_at IS NULL
+            ON definition.id = requested.definition_id AND definition.status = 'ACTIVE'
+           AND definition.deleted_at IS NULL
          CROSS JOIN LATERAL (
             SELECT waiting.id FROM forebay.execution_queue waiting
-             WHERE waiting.shard = asked.shard AND waiting.workspace_id = asked.workspace_id
-               AND waiting.workflow_definition_id = asked.definition_id
+             WHERE waiting.shard = requested.shard AND waiting.workspace_id = requested.workspace_id
+               AND waiting.workflow_definition_id = requested.definition_id
                AND waiting.stage = forebay.stage_waits_for_definition()
              ORDER BY waiting.rank, waiting.id
              LIMIT CASE WHEN definition.concurrency IS NULL THEN 1000 ELSE greatest(definition.concurrency - (
                 SELECT count(*) FROM forebay.execution_queue through
-                 WHERE through.gated AND through.stage IN (forebay.stage_ready(), forebay.stage_slot())
-                   AND through.workspace_id = asked.workspace_id
-                   AND through.workflow_definition_id = asked.definition_id) - (
-                -- Those that took their slot before the limit came.
+                 WHERE through.limited AND through.stage IN (forebay.stage_ready(), forebay.stage_slot())
+                   AND through.workspace_id = requested.workspace_id
+                   AND through.workflow_definition_id = requested.definition_id) - (
+                -- Items that got their slot before the limit existed are not flagged `limited`, so they are subtracted
+                -- too.
                 SELECT count(*) FROM forebay.execution_queue holder
-                 WHERE holder.shard = asked.shard AND holder.workspace_id = asked.workspace_id
+                 WHERE holder.shard = requested.shard AND holder.workspace_id = requested.workspace_id
                    AND holder.stage = forebay.stage_slot()
-                   AND holder.workflow_definition_id = asked.definition_id AND NOT holder.gated), 0) END
+                   AND holder.workflow_definition_id = requested.definition_id AND NOT holder.limited), 0) END
              FOR UPDATE SKIP LOCKED) next),
     moved AS (
         UPDATE forebay.execution_queue queued SET stage = forebay.stage_ready()

@@ -1,2 +1,2 @@
--- Tells the planner how large it is now; every session plans anew.
+-- Updates the planner's statistics, so that sessions plan again.
 ANALYZE (SKIP_LOCKED) forebay.activity

@@ -1,5 +1,5 @@
--- Looks at the next $2 activities by id behind $3 and deletes those of more than $1 s ago. Ids follow the order of the
--- activities, nearly. Answers where to go on; no row: none of those looked at was old enough.
+-- Reads the next $2 entries of the audit log by id after $3, and deletes those older than $1 s. Ids roughly follow the
+-- times of the entries. Returns the id to continue after. Returns no row if no entry that was read is old enough.
 WITH scanned AS MATERIALIZED (
     SELECT activity.id, activity.at < clock_timestamp() - make_interval(secs => $1::float8) AS due
     FROM forebay.activity

@@ -1,6 +1,6 @@
--- The living key of a hash, of a workspace that lives too, and whether its use is to be noted.
+-- The active key with a hash, of a workspace that is not deleted, and whether its use has to be recorded.
 SELECT key.id, key.workspace_id, key.scopes,
-       coalesce(key.last_used_at < clock_timestamp() - interval '1 minute', true) AS unnoted
+       coalesce(key.last_used_at < clock_timestamp() - interval '1 minute', true) AS use_unrecorded
 FROM forebay.api_key key LEFT JOIN forebay.workspace ON workspace.id = key.workspace_id
 WHERE key.hash = $1::bytea
   AND key.revoked_at IS NULL

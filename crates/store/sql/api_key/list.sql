@@ -1,4 +1,4 @@
--- Keys that were not revoked, by id after $2: of the workspace $1, or of all and none.
+-- Unrevoked keys by id, after $2: those of workspace $1, or all keys including root keys if $1 is null.
 (SELECT key.id, key.workspace_id, key.name, key.prefix, key.scopes, key.created_at, key.created_by, key.expires_at,
         key.last_used_at
  FROM forebay.api_key key

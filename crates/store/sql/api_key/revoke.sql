@@ -1,4 +1,4 @@
--- Ends a key, once; in its workspace ($2 null: any).
+-- Revokes a key that is not revoked yet, in workspace $2 (null: any workspace).
 UPDATE forebay.api_key
 SET revoked_at = clock_timestamp()
 WHERE id = $1::uuid

@@ -1,5 +1,5 @@
--- Forgets what is older than $1 seconds and finished, at most $2 entries, oldest first; and says up to where in the
--- same statement, so that no reader takes a gap for silence. Run twice it finds less to do.
+-- Deletes entries of ended transactions that are older than $1 seconds, oldest first, at most $2. The same statement
+-- records up to which transaction the log was pruned, so that no reader mistakes a gap for "no changes". Repeatable.
 WITH pruned AS (
     DELETE FROM forebay.change_log entry
      WHERE (entry.xid, entry.seq) IN (
@@ -7,8 +7,8 @@ WITH pruned AS (
             WHERE oldest.xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY oldest.xid, oldest.seq LIMIT $2)
        AND entry.at < now() - make_interval(secs => $1)
     RETURNING entry.xid),
-noted AS (
-    UPDATE forebay.change_log_kept kept
-       SET gone = greatest(kept.gone, last.xid)
+recorded AS (
+    UPDATE forebay.change_log_pruned state
+       SET pruned_xid = greatest(state.pruned_xid, last.xid)
       FROM (SELECT pruned.xid FROM pruned ORDER BY pruned.xid DESC LIMIT 1) last)
 SELECT count(*) FROM pruned

@@ -1,4 +1,4 @@
--- The events of an id that this workspace (null: any) may see: a second one means that workspaces share the id.
+-- The events with id $1 that workspace $2 (null: any) may see. A second row means that two workspaces use the same id.
 SELECT event.id, event.sequence, event.workspace_id, event.stream_id, event.stream_type, event.stream_version,
        event.event_type, event.event_data, event.event_metadata, event.created_at, event.processing_error,
        event.processing_failed_at, event.bound

@@ -1,5 +1,5 @@
--- Events of all workspaces, the newest first, before a sequence: of a type, of a stream, or those whose handling
--- failed.
+-- Events of all workspaces before sequence $1, newest first. Optional filters: type $2, stream $3, stream type $4. If
+-- $5, only events whose fold failed.
 SELECT event.id, event.sequence, event.workspace_id, event.stream_id, event.stream_type, event.stream_version,
        event.event_type, event.event_data, event.event_metadata, event.created_at, event.processing_error,
        event.processing_failed_at, event.bound

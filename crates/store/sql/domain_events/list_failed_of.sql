@@ -1,5 +1,5 @@
--- Events of one workspace ($7) whose handling failed, the newest first, before a sequence: of a type, or of a stream.
--- $5 is true.
+-- Events of workspace $7 whose fold failed, before sequence $1, newest first. Optional filters: type $2, stream $3,
+-- stream type $4. $5 is always true: the parameters are those of list_of.sql.
 SELECT event.id, event.sequence, event.workspace_id, event.stream_id, event.stream_type, event.stream_version,
        event.event_type, event.event_data, event.event_metadata, event.created_at, event.processing_error,
        event.processing_failed_at, event.bound

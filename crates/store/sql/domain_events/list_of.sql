@@ -1,5 +1,5 @@
--- Events of one workspace ($7), the newest first, before a sequence: of a type, of a stream, or those whose handling
--- failed. The workspace is always compared, so that no plan passes the events of others.
+-- Events of workspace $7 before sequence $1, newest first. Optional filters: type $2, stream $3, stream type $4. If $5,
+-- only events whose fold failed. The workspace is always compared, so that no plan reads events of other workspaces.
 SELECT event.id, event.sequence, event.workspace_id, event.stream_id, event.stream_type, event.stream_version,
        event.event_type, event.event_data, event.event_metadata, event.created_at, event.processing_error,
        event.processing_failed_at, event.bound

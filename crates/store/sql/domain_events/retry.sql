@@ -1,2 +1,2 @@
--- Folds an event again whose handling failed: functions/append.sql.
+-- Folds an event again (makes its job) if its fold failed: functions/append.sql.
 SELECT forebay_r1.fold_event($1::bigint) AS folded

@@ -1,4 +1,4 @@
--- Bindings of a workspace (null: all, the built-in ones too), or one of them, by id.
+-- Bindings by id, after $1: those of workspace $2 (null: all, including the built-in ones), or only binding $3.
 SELECT binding.id, binding.workspace_id, binding.event_type, binding.workflow_definition_id,
        definition.name AS definition_name, binding.built_in, binding.by_definition, binding.filter, binding.input,
        binding.workflow_id, binding.lease_s, binding.created_at, binding.updated_at

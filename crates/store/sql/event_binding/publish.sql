@@ -1,5 +1,6 @@
--- The binding of a definition as its published version has it, in place of the last one's. The workspace called
--- platform binds for the whole platform. The same type keeps its row, and so the jobs that wait under it.
+-- Replaces a definition's binding by the binding of its published version, or deletes it if that version binds no
+-- event. A definition in the workspace named `platform` binds events of all workspaces. If the event type stays the
+-- same, the binding keeps its row, and therefore its pending jobs.
 WITH published AS (
     SELECT definition.id, CASE WHEN workspace.name = 'platform' THEN NULL ELSE workspace.id END AS workspace_id,
            version.graph #> '{on,event}' AS rule
@@ -15,7 +16,7 @@ INSERT INTO forebay.event_binding AS binding (id, workspace_id, event_type, work
                                               filter, input, workflow_id, lease_s)
 SELECT $2::uuid, published.workspace_id, published.rule ->> 'type', published.id, true, published.rule ->> 'filter',
        published.rule -> 'input', published.rule ->> 'workflow_id',
-       coalesce((published.rule ->> 'lease_s')::int, forebay.usual_job_lease_s())
+       coalesce((published.rule ->> 'lease_s')::int, forebay.default_job_lease_s())
 FROM published WHERE published.rule IS NOT NULL
 ON CONFLICT (event_type, workspace_id) DO UPDATE
 SET filter = excluded.filter, input = excluded.input, workflow_id = excluded.workflow_id, lease_s = excluded.lease_s,

@@ -1,4 +1,5 @@
--- Jobs of a binding that wait are its definition's, or nobody's of ours, as it stands now.
+-- Gives the pending jobs of a binding to its current definition, or to external workers if the binding has no
+-- definition.
 UPDATE forebay.workflow_queue_job job
 SET due_at = (SELECT now()
               FROM forebay.event_binding binding

@@ -1,5 +1,5 @@
--- One ticket with everything `explain` needs: its limits, what they hold now, its place (counted to
--- a thousand and no further), and a few of those who hold what it waits for.
+-- One queue item with everything that `explain` needs: its limits, how many items use each of them now, and its
+-- position, counted up to a thousand. `held_by` names up to five executions that hold the slots it waits for.
 SELECT item.id, item.workspace_id, item.workflow_definition_id, item.status, item.stage, item.priority,
        item.concurrency_key, item.created_at, item.available_at, item.claimed_at, item.dispatched_at,
        item.attempt_count, item.takeover_count, item.last_error, workspace.paused AS workspace_paused,

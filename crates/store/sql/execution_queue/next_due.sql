@@ -1,4 +1,4 @@
--- How long until the next delayed item is due, in ms.
+-- How many milliseconds until the next delayed item is due.
 SELECT (extract(epoch FROM min(available_at) - clock_timestamp()) * 1000)::bigint AS in_ms
 FROM (SELECT available_at
       FROM forebay.execution_queue

@@ -1,5 +1,5 @@
--- Slots of some shards that no engine served here ($2) looks after, in order from $3 on: their execution is missing, or
--- runs on another engine. A bounded number.
+-- Slots of some shards that no engine of this process ($2) is responsible for: the execution row is missing, or the
+-- execution runs on another engine. By id after $3, at most 500.
 SELECT item.id, item.workspace_id, execution.id IS NULL AS missing, execution.engine,
        coalesce(execution.terminating, false) AS terminating
 FROM forebay.execution_queue item

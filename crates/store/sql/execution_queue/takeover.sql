@@ -1,15 +1,19 @@
--- Claimed items of these shards whose claimer has been silent for $2 s, or that have been claimed for $3
--- s whatever the claimer says: a new claim, the slot kept, the start repeated. Never an attempt. $6: the
--- caller's own heartbeats were steady long enough to call another dead. A death is told by `dead`.
+-- Takes over claimed items of these shards: each gets a new claim and keeps its slot. The caller sends the start again,
+-- which does not count as an attempt. An item is taken over if its claimer ended, has been silent for $2 s, or claimed
+-- it more than $3 s ago, even if the claimer is alive.
+--
+-- $6: the caller's own heartbeats were steady long enough to declare another process dead.
+-- dead: the claimer is dead.
 WITH stale AS MATERIALIZED (
     SELECT item.id, process.ended_at IS NOT NULL
              OR ($6::boolean
-                 AND coalesce(process.seen_at < clock_timestamp() - make_interval(secs => $2::float8), true)) AS dead
+                 AND coalesce(process.heartbeat_at < clock_timestamp() - make_interval(secs => $2::float8), true))
+             AS dead
       FROM forebay.execution_queue item LEFT JOIN forebay.process ON process.id = item.claimed_by
      WHERE item.shard = ANY ($1::smallint[]) AND item.stage = forebay.stage_slot() AND item.status = 'CLAIMED'
        AND (process.ended_at IS NOT NULL
             OR ($6::boolean
-                AND (process.id IS NULL OR process.seen_at < clock_timestamp() - make_interval(secs => $2::float8))
+                AND (process.id IS NULL OR process.heartbeat_at < clock_timestamp() - make_interval(secs => $2::float8))
                 AND item.claimed_at < clock_timestamp() - make_interval(secs => $2::float8))
             OR item.claimed_at < clock_timestamp() - make_interval(secs => $3::float8))
      ORDER BY item.id LIMIT 500 FOR UPDATE OF item SKIP LOCKED)

@@ -1,2 +1,2 @@
--- Clears dead entries out of the queue's indexes now. TRUNCATE off: it would lock everybody out.
+-- Removes dead entries from the queue's indexes now. TRUNCATE is off, because truncating takes an exclusive lock.
 VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) forebay.execution_queue

@@ -1,6 +1,6 @@
--- Tables that have become more than twice as large as the planner was told. Not while they are empty:
--- it would only learn that reading all of one costs nothing. Nor once it knows them to be large: then
--- it plans no other way, and autovacuum keeps the rest.
+-- Tables that have grown to more than twice the size in the planner's statistics. Nearly empty tables are left out:
+-- their statistics would only show that a full scan costs nothing. Tables that are known to be large are left out too:
+-- their plans no longer change, and autovacuum keeps their statistics current.
 SELECT class.relname::text
 FROM unnest(ARRAY['forebay.execution_queue', 'forebay.workflow_execution', 'forebay.workflow_execution_node',
                   'forebay.activity']::regclass[]) AS watched(id)

@@ -1,4 +1,4 @@
--- The transactions that keep the session $1 waiting for a lock, and whose they are.
+-- The transactions that block the session with pid $1, and the sessions that run them.
 SELECT DISTINCT ON (blocking.pid) blocking.pid, coalesce(session.application_name, '') AS application_name,
        coalesce(session.state, 'unknown') AS state, session.query_start::text AS query_start,
        extract(epoch FROM clock_timestamp() - session.xact_start)::float8 AS open_s,

@@ -1,4 +1,4 @@
--- Who migrates this database: the holder of the lock that is named in store::migrate.
+-- The session that migrates this database: it holds the advisory lock of `store::migrate`.
 SELECT held.pid, coalesce(session.application_name, '') AS application_name,
        coalesce(session.state, 'unknown') AS state, session.query_start::text AS query_start,
        extract(epoch FROM clock_timestamp() - session.xact_start)::float8 AS open_s,

@@ -1,5 +1,5 @@
--- The transactions beside the session $1 that hold a snapshot of more than a second ago, and whose they are. A role
--- that may not see when another's began does not find it.
+-- Transactions that hold a snapshot older than a second, and their sessions, without session $1. If this role may not
+-- see when a transaction of another role began, that transaction is missing.
 SELECT DISTINCT ON (session.pid) session.pid, coalesce(session.application_name, '') AS application_name,
        coalesce(session.state, 'unknown') AS state, session.query_start::text AS query_start,
        extract(epoch FROM clock_timestamp() - session.xact_start)::float8 AS open_s,

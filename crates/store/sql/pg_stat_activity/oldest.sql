@@ -1,6 +1,6 @@
--- How old the oldest snapshot is that keeps deleted rows of this database from being removed: for how long a session or
--- a prepared transaction has held it, in s, and how many transactions ago its xmin is, replication slots included.
--- Sessions of other roles are seen with pg_read_all_stats only. A vacuum holds back nobody.
+-- The age of the oldest snapshot that prevents vacuum from removing deleted rows. `seconds` is how long a session or a
+-- prepared transaction has held it. `transactions` is the age of its xmin, including those of replication slots.
+-- Sessions of other roles are visible only with `pg_read_all_stats`. Autovacuum workers do not count.
 WITH held (since, age) AS (
     SELECT session.xact_start, age(session.backend_xmin) FROM pg_stat_activity session
     WHERE session.backend_xmin IS NOT NULL

@@ -1,2 +1,2 @@
--- Whoever holds the data directory's lock knows that every other process on it is gone.
+-- Declares every other process dead. Only the process that holds the lock of the data directory may call this.
 UPDATE forebay.process SET ended_at = clock_timestamp(), died = true WHERE ended_at IS NULL AND id <> $1::uuid

@@ -1,2 +1,2 @@
--- By which rules the claims of this database go.
+-- The claim protocol of this database.
 SELECT number FROM forebay.protocol

@@ -1,4 +1,4 @@
--- How many schedules of a workspace have not ended, as far as it matters.
+-- How many schedules of a workspace have not ended, counted up to a limit.
 SELECT count(*)
 FROM (SELECT 1
       FROM forebay.schedule

@@ -1,4 +1,4 @@
--- Schedules with a tick to look at, the longest due first; one that was in trouble is due when it is to be tried again.
+-- Schedules with a due tick, the longest due first. After an error, a schedule is not due before its backoff is over.
 SELECT schedule.id, schedule.workspace_id, schedule.workflow_definition_id, schedule.input, schedule.revision
 FROM forebay.schedule
 WHERE schedule.status = 'ACTIVE' AND greatest(schedule.next_at, schedule.retry_at) <= now()

@@ -1,4 +1,4 @@
--- Schedules of a deleted definition end; a tick that waited for its turn is told why it has none.
+-- Ends the schedules of a deleted definition. Their buffered ticks are skipped with the reason $2.
 WITH ended AS (
     UPDATE forebay.schedule
     SET status = 'ENDED', reason = $2::text, next_at = NULL, buffered_at = NULL, updated_at = clock_timestamp()

@@ -1,4 +1,4 @@
--- Schedules of a workspace (null: all) or of a definition (null: any), or one of them, by id.
+-- Schedules by id, after $1. Optional filters: workspace $2, definition $3, schedule $4.
 SELECT schedule.id, schedule.workspace_id, schedule.workflow_definition_id, definition.name AS definition_name,
        schedule.by_definition, schedule.cron, schedule.timezone, schedule.run_at, schedule.input, schedule.priority,
        schedule.concurrency_key, schedule.overlap, schedule.catch_up, schedule.status, schedule.reason,

@@ -1,2 +1,2 @@
--- The one clock.
+-- The database's clock, the only one.
 SELECT clock_timestamp() AS now

@@ -1,5 +1,6 @@
--- Does an execution that this schedule started still wait or run? A statement of its own, after the row is locked: it
--- must see what whoever held the lock before has started. The newest first: it is the one that is open, mostly.
+-- Is an execution that this schedule started still pending or running? This is a separate statement after the one that
+-- locks the schedule, so that it sees what the previous holder of the lock started. It reads the newest ticks first,
+-- because the newest execution is usually the open one.
 SELECT EXISTS (
     SELECT 1
     FROM (SELECT tick.execution_id

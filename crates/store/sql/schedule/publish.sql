@@ -1,5 +1,5 @@
--- A schedule of a definition as its published version has it. The same expression and time zone keep their row, and so
--- their place in time.
+-- Adds or changes a schedule of a definition, as its published version declares it. A schedule with the same cron
+-- expression and time zone keeps its row, and therefore its next tick.
 INSERT INTO forebay.schedule (id, workspace_id, workflow_definition_id, by_definition, cron, timezone, input, priority,
                               concurrency_key, overlap, catch_up, next_at)
 VALUES ($1::uuid, $2::uuid, $3::uuid, true, $4::text, $5::text, $6::jsonb, $7::smallint, $8::text, $9::text, $10::text,

@@ -1,4 +1,4 @@
--- Schedules that ended long ago go, a bounded number.
+-- Deletes schedules that ended long ago, a bounded number.
 DELETE FROM forebay.schedule
 WHERE schedule.id IN (
     SELECT schedule.id FROM forebay.schedule

@@ -1,4 +1,4 @@
--- What became of a tick. One that was there already is not changed, unless it waited for its turn.
+-- Stores the result of a tick. An existing row changes only if its status is `BUFFERED`.
 INSERT INTO forebay.schedule_tick AS tick (schedule_id, tick_at, by_hand, status, reason, execution_id)
 VALUES ($1::uuid, $2::timestamptz, $3::boolean, $4::text, $5::text, $6::uuid)
 ON CONFLICT (schedule_id, tick_at, by_hand) DO UPDATE

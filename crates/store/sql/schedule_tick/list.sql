@@ -1,4 +1,4 @@
--- Ticks of a schedule before a place, newest first.
+-- Ticks of a schedule before a position, newest first.
 SELECT tick.tick_at, tick.by_hand, tick.status, tick.reason, tick.execution_id, tick.decided_at
 FROM forebay.schedule_tick tick
 WHERE tick.schedule_id = $1::uuid AND (tick.tick_at, tick.by_hand) < ($2::timestamptz, $3::boolean)

@@ -1,5 +1,5 @@
--- Ticks behind the newest $2 go; none comes again, for the schedule has moved on. One whose execution has not ended
--- stays: what overlaps is told by it.
+-- Deletes old ticks of a schedule; at least the newest $2 stay. A deleted tick cannot fire again, because the schedule
+-- has advanced. A buffered tick stays. So does a tick whose execution is open, because the overlap check needs it.
 DELETE FROM forebay.schedule_tick tick
 WHERE tick.schedule_id = $1::uuid AND tick.status <> 'BUFFERED'
   AND tick.tick_at < (SELECT newest.tick_at

@@ -1,2 +1,2 @@
--- Secrets go with their workspace.
+-- Deletes the secrets of a deleted workspace.
 DELETE FROM forebay.secret WHERE workspace_id = $1::uuid

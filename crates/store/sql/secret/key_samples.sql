@@ -1,4 +1,4 @@
--- One secret of each outer key that seals any: each step of the recursion finds the next key id in the index.
+-- One secret per outer key in use: each step of the recursion finds the next key id in the index.
 WITH RECURSIVE known AS (
     (SELECT secret.key_id FROM forebay.secret ORDER BY secret.key_id LIMIT 1)
     UNION ALL

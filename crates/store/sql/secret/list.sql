@@ -1,4 +1,4 @@
--- What is known of a workspace's secrets, by name after $2; never what they hold.
+-- A workspace's secrets without values, by name after $2.
 SELECT name, version, key_id, created_at, updated_at, created_by, hosts
 FROM forebay.secret
 WHERE workspace_id = $1::uuid

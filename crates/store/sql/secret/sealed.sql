@@ -1,4 +1,4 @@
--- Secrets of a workspace by their names, sealed.
+-- Secrets of a workspace by name, encrypted.
 SELECT workspace_id, name, version, value_sealed, key_sealed, key_id, hosts
 FROM forebay.secret
 WHERE workspace_id = $1::uuid

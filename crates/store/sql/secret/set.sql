@@ -1,6 +1,7 @@
--- The next version of a secret of a living workspace that has room for it. The workspace's row is held, so that a
--- deletion comes before this or takes it along; a version that was overtaken changes no row, and neither does a name
--- too many. $9 says whether the hosts it may be sent to change, $10 which they are then; null for any.
+-- Stores the next version of a secret, if the workspace is not deleted and has room for it. The statement locks the
+-- workspace's row. So a deletion of the workspace commits before this statement, or deletes this secret too. Returns no
+-- row if another request stored this version first, or if the limit $8 is reached. $9: whether the allowed hosts
+-- change; $10: the new allowed hosts (null: any host).
 INSERT INTO forebay.secret (workspace_id, name, version, value_sealed, key_sealed, key_id, created_by, hosts)
 SELECT workspace.id, $2::text, $3::int, $4::bytea, $5::bytea, $6::text, $7::text, $10::text[]
 FROM forebay.workspace

@@ -1,5 +1,4 @@
--- The columns of the lease table as they are, one a line, and whether `name` alone is the key; none if
--- there is no such table.
+-- The columns of the lease table, one per line, and whether `name` alone is the key; null if there is no such table.
 SELECT string_agg(described.line, E'\n' ORDER BY described.line) || CASE WHEN EXISTS (
            SELECT 1
              FROM pg_index index

@@ -1,5 +1,5 @@
--- Takes a lease that nobody holds, for at most $3 s. No row: it is taken. Each moment is the
--- database's, in UTC, so that programs in any language and time zone agree.
+-- Acquires a lease for at most $3 s, if no process holds it. Returns no row if another process holds the lease. All
+-- times come from the database's clock and are UTC, so that programs in any language and time zone agree.
 INSERT INTO public.shedlock AS lock (name, lock_until, locked_at, locked_by)
 VALUES ($1::text, timezone('utc', clock_timestamp()) + make_interval(secs => $3::float8),
         timezone('utc', clock_timestamp()), $2::text)

@@ -1,4 +1,4 @@
--- The holder gives its lease back, which stays taken until $3 s after it was locked.
+-- Releases the holder's lease. The lease expires now, or $3 s after it was acquired if that is later.
 UPDATE public.shedlock
 SET lock_until = greatest(locked_at + make_interval(secs => $3::float8), timezone('utc', clock_timestamp()))
 WHERE name = $1::text

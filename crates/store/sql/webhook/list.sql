@@ -1,4 +1,4 @@
--- Webhooks of a workspace (null: of all), or one of them, by id.
+-- Webhooks by id, after $1. Optional filters: workspace $2, webhook $3.
 SELECT webhook.id, webhook.workspace_id, webhook.url, webhook.events, webhook.workflow_definition_id,
        definition.name AS definition_name, webhook.description, webhook.failing_since, webhook.disabled_at,
        webhook.disabled_reason, webhook.created_at, webhook.updated_at, webhook.created_by,

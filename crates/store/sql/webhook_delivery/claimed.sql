@@ -1,4 +1,5 @@
--- What was claimed, with all that its message says. What is longer than $3 bytes stays here.
+-- The deliveries that claim $2 holds, with the content of their messages. An output or error longer than $3 bytes is
+-- left out, and `cut` reports it.
 SELECT delivery.id, delivery.webhook_id, delivery.workspace_id, delivery.execution_id, delivery.attempts,
        greatest(extract(epoch FROM clock_timestamp() - delivery.since), 0)::float8 AS age_s,
        webhook.url, webhook.disabled_at IS NULL AS live,

@@ -1,4 +1,4 @@
--- Deliveries of a webhook of a status (null: any), the newest first, before a place; or one of them.
+-- Deliveries of a webhook before a position, newest first. Optional filters: status $2, delivery $5.
 SELECT delivery.id, delivery.webhook_id, delivery.execution_id, delivery.event, delivery.status, delivery.attempts,
        delivery.due_at, delivery.last_status, delivery.last_error, delivery.created_at, delivery.ended_at
 FROM forebay.webhook_delivery delivery

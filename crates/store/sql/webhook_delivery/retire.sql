@@ -1,5 +1,5 @@
--- Looks at the next $2 deliveries behind ($3, $4), oldest first, among those made more than $1 s ago; deletes those
--- that have ended. Answers where to go on; no row: there are no more.
+-- Reads the next $2 deliveries after ($3, $4) that were made more than $1 s ago, oldest first, and deletes those that
+-- have ended. Returns the position to continue after. Returns no row if there are no more such deliveries.
 WITH scanned AS MATERIALIZED (
     SELECT delivery.id, delivery.created_at, delivery.ended_at
     FROM forebay.webhook_delivery delivery

@@ -1,4 +1,4 @@
--- Pending, delivered or failed -> pending, due now and tried for another day.
+-- Pending, delivered or failed -> pending. The delivery is due now, and failures are retried for another day.
 UPDATE forebay.webhook_delivery delivery
 SET status = 'PENDING', due_at = clock_timestamp(), since = clock_timestamp(), ended_at = NULL
 WHERE delivery.id = $1::uuid

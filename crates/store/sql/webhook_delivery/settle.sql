@@ -1,4 +1,5 @@
--- Sending -> delivered, failed, or pending again after so many seconds. Whoever lost the claim changes no row.
+-- Sending -> delivered, failed, or pending again in $4 s. If another process has claimed the delivery since, no row
+-- changes.
 UPDATE forebay.webhook_delivery delivery
 SET status = $3::text,
     due_at = CASE WHEN $3 = 'PENDING' THEN clock_timestamp() + make_interval(secs => $4::float8) END,

@@ -1,4 +1,4 @@
--- The newest version is good for so many seconds more, older ones no longer.
+-- Lets version $2, the newest, expire in $3 s, and deletes versions that already had an expiry.
 WITH gone AS (
     DELETE FROM forebay.webhook_secret secret
     WHERE secret.webhook_id = $1::uuid AND secret.ends_at IS NOT NULL)

@@ -1,4 +1,4 @@
--- One webhook secret of each outer key that seals any: each step of the recursion finds the next key id in the index.
+-- One webhook secret per outer key in use: each step of the recursion finds the next key id in the index.
 WITH RECURSIVE known AS (
     (SELECT secret.key_id FROM forebay.webhook_secret secret ORDER BY secret.key_id LIMIT 1)
     UNION ALL

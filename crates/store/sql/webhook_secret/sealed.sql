@@ -1,4 +1,4 @@
--- What a webhook's messages are signed with now, the newest first.
+-- The encrypted secrets that sign the messages of these webhooks now, the newest of each webhook first.
 SELECT secret.webhook_id, secret.workspace_id, secret.version, secret.value_sealed, secret.key_sealed, secret.key_id
 FROM forebay.webhook_secret secret
 WHERE secret.webhook_id = ANY ($1::uuid[])

@@ -1,5 +1,6 @@
--- No more to move. Not at once: a start accepted at the moment of the deletion may not have been seen yet. One that
--- comes later still is failed by the claim, when its turn comes.
+-- Marks a deleted definition as cleared: none of its items is in the ready stage any longer. This is not done in the
+-- first $2 s after the deletion, because a start accepted at that moment may not be visible yet. If an item appears
+-- even later, the claim fails it.
 UPDATE forebay.workflow_definition
 SET cleared_at = clock_timestamp()
 WHERE id = $1::uuid

@@ -1,4 +1,4 @@
--- Deleted definitions of a shard whose ready items have not all been moved out of the way.
+-- Deleted definitions of a shard of which some ready items may not have been moved to a blocked stage yet.
 SELECT id, workspace_id
 FROM forebay.workflow_definition
 WHERE deleted_at IS NOT NULL

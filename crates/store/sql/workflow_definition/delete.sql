@@ -1,4 +1,5 @@
--- Marks a definition deleted: nothing new of it is accepted, what waits is failed by the promoter, what runs goes on.
+-- Marks a definition deleted. New start requests are refused, the promoter fails its queued items, and running
+-- executions continue.
 UPDATE forebay.workflow_definition
 SET deleted_at = clock_timestamp(), updated_at = clock_timestamp()
 WHERE id = $1::uuid

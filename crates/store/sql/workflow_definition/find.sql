@@ -1,4 +1,4 @@
--- A living definition by id, or by name when $2 is given, in its workspace ($3 null: any).
+-- A definition that is not deleted, by id $1, or by name if $2 is given, in workspace $3 (null: any).
 SELECT definition.id, definition.workspace_id, definition.name, definition.status, definition.published_version,
        definition.concurrency, definition.key_concurrency, definition.max_attempts, definition.created_at,
        definition.updated_at, version.number AS published_number, version.content_hash AS published_hash

@@ -1,4 +1,4 @@
--- Was there ever such a definition, in its workspace ($2 null: any)? Its executions outlive it.
+-- Did a definition with this id ever exist in workspace $2 (null: any)? The executions of a deleted definition stay.
 SELECT id FROM forebay.workflow_definition
 WHERE id = $1::uuid
   AND workspace_id = coalesce($2::uuid, workspace_id)

@@ -1,4 +1,5 @@
--- Living definitions of the workspaces from $1 to $2, by workspace and name, after the place ($3, $4).
+-- Definitions that are not deleted, of the workspaces from $1 to $2, by workspace and name, after the position ($3,
+-- $4).
 SELECT definition.id, definition.workspace_id, definition.name, definition.status, definition.published_version,
        definition.concurrency, definition.key_concurrency, definition.max_attempts, definition.created_at,
        definition.updated_at, version.number AS published_number, version.content_hash AS published_hash

@@ -1,4 +1,5 @@
--- ACTIVE -> PAUSED, or back: $3 the status it leaves, $4 the one it takes. No row: it is in neither, or there already.
+-- ACTIVE -> PAUSED, or back: $3 is the current status, $4 the new one. Returns no row if the definition already has the
+-- new status, or is a draft.
 UPDATE forebay.workflow_definition
 SET status = $4::text, updated_at = clock_timestamp()
 WHERE id = $1::uuid

@@ -1,4 +1,4 @@
--- Makes a version the one that new executions pin. A paused definition stays paused.
+-- Publishes a version: new executions are pinned to it. A paused definition stays paused.
 UPDATE forebay.workflow_definition definition
 SET published_version = $3::uuid, status = CASE WHEN status = 'DRAFT' THEN 'ACTIVE' ELSE status END,
     concurrency = $4::int, key_concurrency = coalesce($5::int, 1), max_attempts = coalesce($6::int, 3),

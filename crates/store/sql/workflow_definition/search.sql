@@ -1,4 +1,4 @@
--- The living definitions of a workspace whose name begins so.
+-- The definitions of a workspace that are not deleted and whose name has this prefix.
 SELECT id FROM forebay.workflow_definition
 WHERE workspace_id = $1::uuid
   AND deleted_at IS NULL

@@ -1,4 +1,5 @@
--- A version of a living, published definition of a workspace by its name: the numbered one, or the published one.
+-- A version of a definition, by workspace and name: version number $3, or the published version if $3 is null. The
+-- definition must be published and not deleted.
 SELECT version.id, version.workflow_definition_id, version.timeout_ms
 FROM forebay.workflow_definition definition
 JOIN forebay.workflow_definition_version version ON version.workflow_definition_id = definition.id

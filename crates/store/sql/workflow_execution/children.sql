@@ -1,4 +1,4 @@
--- The children of an execution, in the order in which they were made, after a place.
+-- The children of an execution, in the order in which they were made, after a position.
 SELECT execution.id, execution.parent, execution.parent_node, execution.parent_iteration, execution.parent_attempt,
        execution.status, execution.error, execution.workflow_definition_id, execution.created_at, execution.started_at,
        execution.completed_at, execution.duration_ms, execution.depth, definition.name AS definition_name

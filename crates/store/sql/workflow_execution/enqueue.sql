@@ -1,10 +1,12 @@
--- Accepts starts, each answered on its own: functions/shared/enqueue.sql.
+-- Accepts start requests. Each request has its own outcome: functions/shared/enqueue.sql.
 --
--- $18 is what the caller takes for the published version, and has judged the input by: it is pinned. Where another
--- is published by now the start is not accepted, and answered as moved, unless it was accepted before.
+-- $18 is the version that the caller believes to be published, and against which it checked the input. The execution is
+-- pinned to that version. If another version has been published since, the outcome is `version_changed` and nothing is
+-- accepted. A repeated request that was accepted earlier still returns its execution.
 WITH starts AS MATERIALIZED (
     SELECT start.ord, start.definition, coalesce(start.version, start.expected) AS version,
-           start.expected IS NOT NULL AND current.published_version IS DISTINCT FROM start.expected AS moved
+           start.expected IS NOT NULL AND current.published_version IS DISTINCT FROM start.expected
+               AS version_changed
     FROM unnest($3::uuid[], $12::uuid[], $18::uuid[]) WITH ORDINALITY AS start(definition, version, expected, ord)
     LEFT JOIN LATERAL (
         SELECT definition.published_version
@@ -13,13 +15,14 @@ WITH starts AS MATERIALIZED (
         LIMIT 1
     ) current ON true)
 SELECT answer.ord,
-       CASE WHEN starts.moved AND answer.outcome = 'not_found' THEN 'moved' ELSE answer.outcome END AS outcome,
+       CASE WHEN starts.version_changed AND answer.outcome = 'not_found' THEN 'version_changed'
+            ELSE answer.outcome END AS outcome,
        answer.execution, answer.workspace, answer.stage
 FROM forebay.enqueue_many($1::uuid[], $2::uuid[],
-    -- What moved names no definition: it is only looked for among those that were accepted before.
-    ARRAY(SELECT CASE WHEN NOT starts.moved THEN starts.definition END FROM starts ORDER BY starts.ord),
+    -- Such a start names no definition, so it is only searched among those accepted before.
+    ARRAY(SELECT CASE WHEN NOT starts.version_changed THEN starts.definition END FROM starts ORDER BY starts.ord),
     $4::jsonb[], $5::smallint[], $6::timestamptz[], $7::text[],
     $8::text[], $9::bytea[], $10::jsonb[], $11::text[], ARRAY(SELECT starts.version FROM starts ORDER BY starts.ord),
-    $13::uuid[], $14::text, $15::int, $16::bigint, $17::int, true) answer
+    $13::uuid[], $14::text[], $15::int, $16::bigint, $17::int, true, $19::int) answer
 JOIN starts ON starts.ord = answer.ord
 ORDER BY answer.ord

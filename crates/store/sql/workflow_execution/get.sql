@@ -3,7 +3,7 @@ SELECT execution.id, execution.workspace_id, execution.workflow_definition_id, e
        execution.engine, execution.engine_run_id, execution.trigger, execution.input, execution.output,
        execution.error || coalesce(failed.attempts, '{}') AS error, execution.priority, execution.concurrency_key,
        execution.created_at, execution.started_at, execution.completed_at, execution.duration_ms, execution.deadline_at,
-       execution.cancel_requested_at, execution.wake_at, execution.last_seq, execution.rerun_of, execution.parent,
+       execution.cancel_requested_at, execution.last_seq, execution.rerun_of, execution.parent,
        coalesce(execution.root, execution.id) AS root, execution.parent_node, execution.parent_iteration,
        execution.depth, version.number AS version_number, definition.name AS definition_name
 FROM forebay.workflow_execution execution

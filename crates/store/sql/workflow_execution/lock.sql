@@ -1,2 +1,2 @@
--- One execution of a workspace, locked: what it is now it stays until the caller is done.
+-- Locks one execution of a workspace, so that its status cannot change before the caller's transaction ends.
 SELECT status FROM forebay.workflow_execution WHERE id = $1::uuid AND workspace_id = $2::uuid FOR UPDATE

@@ -1,5 +1,5 @@
--- The root of a child of a workspace, locked; no row if the execution is a root itself. A tree's rows are locked from
--- the root down.
+-- Locks the root of a child execution. Returns no row if the execution is itself a root. The rows of a tree are always
+-- locked from the root down.
 SELECT root.id FROM forebay.workflow_execution root
 WHERE root.id = (SELECT child.root
                  FROM forebay.workflow_execution child

@@ -1,3 +1,3 @@
 -- Which of these executions have no row.
-SELECT asked.id FROM unnest($1::uuid[]) AS asked(id)
-WHERE NOT EXISTS (SELECT 1 FROM forebay.workflow_execution execution WHERE execution.id = asked.id)
+SELECT requested.id FROM unnest($1::uuid[]) AS requested(id)
+WHERE NOT EXISTS (SELECT 1 FROM forebay.workflow_execution execution WHERE execution.id = requested.id)

@@ -1,9 +1,10 @@
--- Runs in slots that name this process as owner: compared with those it holds, so that a lost answer
--- leaves no run behind.
+-- Runs with a slot whose owner is this process. The process compares them with the runs in its memory. So it finds a
+-- run even if the reply that made it the owner was lost.
 SELECT execution.id, execution.owner_epoch
-FROM forebay.workflow_execution execution
-WHERE execution.engine = $2::text
+FROM forebay.execution_queue item
+JOIN forebay.workflow_execution execution ON execution.id = item.id
+WHERE item.stage = forebay.stage_slot()
+  AND item.owner = $1::uuid
   AND execution.owner = $1::uuid
+  AND execution.engine = $2::text
   AND execution.status = 'RUNNING'
-  -- A value, not EXISTS: a probe for each of these runs.
-  AND (SELECT item.stage = forebay.stage_slot() FROM forebay.execution_queue item WHERE item.id = execution.id)

@@ -1,4 +1,4 @@
--- What runs of this process did, many in one commit: functions/record.sql.
+-- Records what runs of this process did, for many runs in one commit: functions/record.sql.
 SELECT run, held, ended, workspace, freed
 FROM forebay_r1.record($1::uuid, $2::uuid[], $3::uuid[], $4::bigint[], $5::bigint[],
     $6::int[], $7::text[], $8::int[], $9::text[], $10::int[], $11::bigint[], $12::text[], $13::jsonb[], $14::jsonb[],

@@ -1,5 +1,5 @@
--- The executions of a workspace whose id is from $2 to $3, or whose idempotency key is $4. Ids are
--- looked at before workspaces: a range of them is short, a workspace is not.
+-- The executions of a workspace with an id from $2 to $3, or with the idempotency key $4. The id range is evaluated
+-- before the workspace, because it contains few executions and a workspace may have many.
 SELECT within.id FROM (
     SELECT id, workspace_id FROM forebay.workflow_execution
     WHERE id BETWEEN $2::uuid AND $3::uuid ORDER BY id LIMIT $5::bigint) within

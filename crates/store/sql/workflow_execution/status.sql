@@ -1,4 +1,4 @@
--- How an execution stands, and nothing of what it holds: for those who wait for its end.
+-- The status of an execution without its payloads, for requests that wait for a terminal status.
 SELECT status
 FROM forebay.workflow_execution
 WHERE id = $1::uuid

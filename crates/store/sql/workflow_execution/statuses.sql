@@ -1,2 +1,2 @@
--- How some executions stand.
+-- The statuses of some executions.
 SELECT id, status FROM forebay.workflow_execution WHERE id = ANY ($1::uuid[])

@@ -1,4 +1,4 @@
--- A tree: its root and what is below it, in the order in which they were made. A child is never older than its parent.
+-- A tree: its root, then its descendants in the order in which they were made. A child is never older than its parent.
 (SELECT execution.id, execution.parent, execution.parent_node, execution.parent_iteration, execution.parent_attempt,
         execution.status, execution.error, execution.workflow_definition_id, execution.created_at, execution.started_at,
         execution.completed_at, execution.duration_ms, execution.depth, definition.name AS definition_name

@@ -1,6 +1,6 @@
--- Notes that a call which may be made at most once begins now, under the fence of its taking. The run's fence is that
--- of functions/record.sql. Repeated under the same fence it changes nothing; no row: the run is another's, or the
--- attempt was overtaken.
+-- Records that a call that may be made at most once begins now. $6 is the fence that start_attempts.sql returned for
+-- this attempt. The run's fence ($2, $3) is that of functions/record.sql. A repeated call with the same fence changes
+-- nothing more. No row changes if another process owns the run, or if the attempt was started again since.
 WITH held AS (
     SELECT execution.id FROM forebay.workflow_execution execution
      WHERE execution.id = $1::uuid AND execution.owner = $2::uuid AND execution.owner_epoch = $3::bigint

@@ -1,4 +1,4 @@
--- What a node was given.
+-- The input of a node.
 SELECT input
 FROM forebay.workflow_execution_node
 WHERE execution_id = $1::uuid

@@ -1,4 +1,4 @@
--- How the iterations of a loop stand, a page of them in order, without what they produced.
+-- A page of the states of a loop's iterations after $3, in order, without outputs.
 SELECT iteration, status, attempt, (extract(epoch FROM next_at - clock_timestamp()) * 1000)::bigint AS next_in_ms
 FROM forebay.workflow_execution_node
 WHERE execution_id = $1::uuid

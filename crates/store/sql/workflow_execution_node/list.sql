@@ -1,6 +1,6 @@
--- An execution's nodes as people read them: in the order in which they settled, then the open ones by their start. $2:
--- with what they took and made. Only node $3, if one is named; behind the first $4. What has settled keeps its place.
--- The iterations of a loop are lists of their own.
+-- The nodes of an execution for display, after the first $4: settled nodes in the order in which they settled, then
+-- open nodes by start. A settled node keeps its position. If $2, with input and output. $3: only this node (null: all).
+-- Iterations are listed separately.
 SELECT node, iteration, status, attempt, label, CASE WHEN $2::boolean THEN input END AS input,
        CASE WHEN $2::boolean THEN output END AS output, error, earlier, next_at, started_at, completed_at, duration_ms,
        kept_from

@@ -1,4 +1,4 @@
--- The iterations of a loop after $3 as people read them, in order. $5: with what they took and made.
+-- The iterations of a loop after $3 for display, in order. If $5, with input and output.
 SELECT node, iteration, status, attempt, label, CASE WHEN $5::boolean THEN input END AS input,
        CASE WHEN $5::boolean THEN output END AS output, error, earlier, next_at, started_at, completed_at, duration_ms,
        kept_from

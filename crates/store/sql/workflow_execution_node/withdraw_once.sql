@@ -1,6 +1,6 @@
--- Takes back what begin_once noted: the call was not sent. The fence is raised, so that a note of the same taking that
--- is still on its way to the database changes nothing. No row: the run is another's, the attempt was overtaken, or this
--- was done before.
+-- Withdraws what begin_once.sql recorded, because the call was not sent. Raises the fence, so that a late
+-- begin_once.sql with the old fence changes nothing. No row changes if another process owns the run, if the attempt was
+-- started again since, or if this was already done.
 WITH held AS (
     SELECT execution.id FROM forebay.workflow_execution execution
      WHERE execution.id = $1::uuid AND execution.owner = $2::uuid AND execution.owner_epoch = $3::bigint

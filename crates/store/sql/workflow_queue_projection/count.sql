@@ -1,2 +1,1 @@
--- How many jobs there are.
 SELECT count(*) FROM public.workflow_queue_projection

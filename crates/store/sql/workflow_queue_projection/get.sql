@@ -1,4 +1,4 @@
--- One job, if this workspace (null: any) may see it.
+-- One job, if workspace $2 (null: any) may see it.
 SELECT projection.id, projection.event_id, projection.event_type, projection.event_data, projection.stream_id,
        projection.stream_type, projection.status, projection.worker_id, projection.claimed_at, projection.workflow_id,
        projection.workflow_run_id, projection.completed_at, projection.failed_at, projection.error_message,

@@ -1,4 +1,5 @@
--- Jobs of all workspaces, the newest first, before a place: of a status, of a type, of a stream.
+-- Jobs of all workspaces before the position ($4, $5), newest first. Optional filters: status $1, event type $2, stream
+-- $3.
 SELECT projection.id, projection.event_id, projection.event_type, projection.event_data, projection.stream_id,
        projection.stream_type, projection.status, projection.worker_id, projection.claimed_at, projection.workflow_id,
        projection.workflow_run_id, projection.completed_at, projection.failed_at, projection.error_message,

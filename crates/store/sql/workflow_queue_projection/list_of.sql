@@ -1,4 +1,5 @@
--- Jobs of a workspace, the newest first, before a place: of a status, of a type, of a stream.
+-- Jobs of workspace $1 before the position ($5, $6), newest first. Optional filters: status $2, event type $3, stream
+-- $4.
 SELECT projection.id, projection.event_id, projection.event_type, projection.event_data, projection.stream_id,
        projection.stream_type, projection.status, projection.worker_id, projection.claimed_at, projection.workflow_id,
        projection.workflow_run_id, projection.completed_at, projection.failed_at, projection.error_message,

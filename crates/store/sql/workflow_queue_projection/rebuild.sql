@@ -1,2 +1,2 @@
--- Makes the table what its facts say: functions/work.sql.
+-- Rebuilds the table of jobs from its facts: functions/jobs.sql.
 SELECT id, how FROM forebay_r1.rebuild_jobs()

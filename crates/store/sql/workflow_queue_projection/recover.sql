@@ -1,2 +1,2 @@
--- Jobs whose worker was not heard of for its lease: functions/work.sql.
+-- Makes jobs pending again whose worker was silent until its lease expired: functions/jobs.sql.
 SELECT forebay_r1.recover_jobs($1::int)

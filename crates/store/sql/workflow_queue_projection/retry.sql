@@ -1,4 +1,4 @@
--- Failed -> pending, by hand. The trigger counts what may be tried again.
+-- Failed -> pending, on request, unless the job has failed as often as the kernel allows.
 UPDATE public.workflow_queue_projection projection
 SET status = 'pending'
 FROM forebay.workflow_queue_job job

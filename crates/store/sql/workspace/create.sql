@@ -1,4 +1,4 @@
--- A new workspace. An unknown tier is a foreign-key violation, a taken name a unique one.
+-- Creates a workspace. An unknown tier is a foreign-key violation; a name in use is a unique violation.
 WITH created AS (
     INSERT INTO forebay.workspace (id, name, tier, limit_override, weight, max_backlog)
     VALUES ($1::uuid, $2::text, $3::text, $4::int, $5::smallint, $6::int)

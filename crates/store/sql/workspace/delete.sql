@@ -1,3 +1,3 @@
--- Marks a workspace deleted: nothing of it is claimed any more, its keys open nothing. The promoter ends what waits
--- and asks what runs to end.
+-- Marks a workspace deleted. Its items are no longer claimed, and its keys stop working. The promoter fails its queued
+-- items and requests the cancellation of its running executions.
 UPDATE forebay.workspace SET deleted_at = clock_timestamp() WHERE id = $1::uuid AND deleted_at IS NULL RETURNING name

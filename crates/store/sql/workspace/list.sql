@@ -1,4 +1,5 @@
--- Living workspaces after a name, by name, with what they use now.
+-- Workspaces that are not deleted, by name after $1, each with the slots it uses and its ready items, counted up to
+-- 1001.
 SELECT workspace.id, workspace.name, workspace.tier, workspace.limit_override, workspace.paused, workspace.weight,
        workspace.max_backlog, workspace.created_at, coalesce(workspace.limit_override, tier.max_running) AS max_running,
        (SELECT count(*)::int FROM forebay.execution_queue item

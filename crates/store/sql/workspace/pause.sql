@@ -1,4 +1,5 @@
--- Pauses or resumes; the trigger takes the shard's lock, so that no claim straddles it. No row: it is so already.
+-- Pauses or resumes a workspace. The trigger on the table takes the shard's lock, so no claim overlaps the change.
+-- Returns no row if nothing changed.
 UPDATE forebay.workspace
 SET paused = $2::boolean
 WHERE id = $1::uuid AND deleted_at IS NULL AND paused <> $2::boolean

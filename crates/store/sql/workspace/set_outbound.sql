@@ -1,4 +1,4 @@
--- Replaces the rules for outbound calls that a living workspace has of its own.
+-- Replaces a workspace's own rules for outbound calls, unless it is deleted.
 UPDATE forebay.workspace
 SET outbound_allow = $2::text[], outbound_deny = $3::text[]
 WHERE id = $1::uuid

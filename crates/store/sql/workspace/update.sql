@@ -1,6 +1,7 @@
--- Changes what a workspace may use. The trigger takes the shard's lock: see functions/claim.sql.
--- $2 tier, $3 whether the override changes, $4 the override, $5 weight, $6 whether the backlog limit changes, $7 that
--- limit; null leaves as is. What was counted of the backlog under another limit is forgotten.
+-- Changes the limits of a workspace. The trigger on the table takes the shard's lock: see functions/claim.sql. $2 tier,
+-- $3 whether the limit override changes, $4 the override, $5 weight, $6 whether the backlog limit changes, $7 the
+-- backlog limit. A null tier or weight stays unchanged. The stored backlog count was made under the previous limit, so
+-- it is reset.
 WITH forgotten AS (
     UPDATE forebay.backlog
     SET counted_at = '-infinity', counted = 0

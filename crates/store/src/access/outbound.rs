@@ -1,4 +1,4 @@
-//! The rules for outbound calls that a workspace has of its own, as they are stored.
+//! A workspace's own rules for outbound calls, as stored.
 //!
 //! Not here: what an entry means (`engine::outbound`).
 
@@ -9,7 +9,7 @@ use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store};
 
-/// Hosts that are opened to a workspace, and hosts that it may not call.
+/// Hosts that the workspace may call in addition, and hosts that it may not call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outbound {
     pub allow: Vec<String>,
@@ -17,13 +17,13 @@ pub struct Outbound {
 }
 
 impl Store {
-    /// A workspace's own rules. One that is unknown or deleted is not found.
+    /// A workspace's own rules. An unknown or deleted workspace is `NotFound`.
     pub async fn workspace_outbound(&self, workspace: WorkspaceId) -> Result<Outbound, Error> {
         let row = self.one(sql!("workspace/outbound"), &[&workspace.0]).await?;
         Ok(Outbound { allow: row.try_get("outbound_allow")?, deny: row.try_get("outbound_deny")? })
     }
 
-    /// Replaces them.
+    /// Replaces a workspace's rules.
     pub async fn set_workspace_outbound(
         &self,
         workspace: WorkspaceId,

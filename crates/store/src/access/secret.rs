@@ -1,14 +1,14 @@
-//! Secrets as they are kept: sealed, one row a name, the newest version alone.
+//! Secrets at rest: encrypted, one row per name, only the newest version.
 //!
 //! Invariants
-//! - Nothing here can open a secret, and nothing but names leaves a trace in the audit log.
-//! - A version is set once: whoever was overtaken changes nothing and is told so.
-//! - Sealing a data key anew changes neither the version nor when it was set.
+//! - Nothing here can decrypt a secret, and the audit log holds only names.
+//! - A version is set once. If another request set it first, the later one changes nothing and returns None.
+//! - Re-encrypting a data key changes neither the version nor the time it was set.
 //!
-//! What happens if the process dies: before the commit nothing was set; after it the version stands with its audit row.
-//! The same request again is another version with the same value.
+//! If the process dies before the commit, nothing was set. After the commit, the version and its audit row are stored.
+//! Repeating the request makes another version with the same value.
 //!
-//! Not here: sealing and opening (`engine::vault`).
+//! Not here: encrypting and decrypting (`engine::vault`).
 
 use jiff::Timestamp;
 use kernel::ids::WorkspaceId;
@@ -19,21 +19,21 @@ use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store};
 
-/// The most secrets of one workspace.
-pub const MOST: i64 = 1_000;
+/// The maximum number of secrets in a workspace.
+pub const MAX_SECRETS: i64 = 1_000;
 
-/// A secret as it is kept.
+/// A secret at rest, encrypted.
 #[derive(Clone)]
 pub struct Sealed {
     pub workspace: WorkspaceId,
     pub name: String,
     pub version: i32,
-    /// The value, under the data key.
+    /// The value, encrypted with the data key.
     pub value: Vec<u8>,
-    /// The data key, under the outer key of that id.
+    /// The data key, encrypted with the outer key `key_id`.
     pub key: Vec<u8>,
     pub key_id: String,
-    /// The hosts it may be sent to; none: any.
+    /// The hosts it may be sent to; None: any.
     pub hosts: Option<Vec<String>>,
 }
 
@@ -44,9 +44,9 @@ impl std::fmt::Debug for Sealed {
     }
 }
 
-/// What is known of a secret without opening it.
+/// What is known about a secret without decrypting it.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct SecretSummary {
     pub name: String,
     pub version: i32,
     pub key_id: String,
@@ -54,34 +54,37 @@ pub struct Listed {
     /// When this version was set, and by whom.
     pub updated_at: Timestamp,
     pub created_by: String,
-    /// The hosts it may be sent to; none: any.
+    /// The hosts it may be sent to; None: any.
     pub hosts: Option<Vec<String>>,
 }
 
 impl Store {
-    /// The version that a secret will have when it is set next. An unknown or deleted workspace is not found, one that
-    /// is full a conflict.
+    /// The version number that the next version of this secret gets. An unknown or deleted workspace is `NotFound`; a
+    /// workspace at its limit is a `Conflict`.
     pub async fn next_secret_version(&self, workspace: WorkspaceId, name: &str) -> Result<i32, Error> {
-        let row = self.one(sql!("secret/standing"), &[&workspace.0, &name]).await?;
+        let row = self.one(sql!("secret/next_version"), &[&workspace.0, &name]).await?;
         let (version, secrets): (i32, i64) = (row.try_get("version")?, row.try_get("secrets")?);
-        if version == 0 && secrets >= MOST {
-            return Err(Error::Conflict(format!("a workspace holds at most {MOST} secrets")));
+        if version == 0 && secrets >= MAX_SECRETS {
+            return Err(Error::Conflict(format!(
+                "the workspace's limit of {MAX_SECRETS} secrets is reached; delete one first"
+            )));
         }
         Ok(version.saturating_add(1))
     }
 
-    /// Sets a version of a secret; none if another came first. The hosts it may be sent to stay as they were.
-    pub async fn set_secret(&self, sealed: &Sealed, actor: &str) -> Result<Option<Listed>, Error> {
+    /// Sets a version of a secret; None if another request set it first. The allowed hosts do not change.
+    pub async fn set_secret(&self, sealed: &Sealed, actor: &str) -> Result<Option<SecretSummary>, Error> {
         self.set_secret_for(sealed, None, actor).await
     }
 
-    /// The same, and the hosts it may be sent to: empty for any, none to leave them as they were.
+    /// Sets a version of a secret and its allowed hosts. An empty list allows any host; None leaves the hosts
+    /// unchanged.
     pub async fn set_secret_for(
         &self,
         sealed: &Sealed,
         hosts: Option<&[String]>,
         actor: &str,
-    ) -> Result<Option<Listed>, Error> {
+    ) -> Result<Option<SecretSummary>, Error> {
         let Sealed { workspace, name, version, value, key, key_id, .. } = sealed;
         let (changes, bound) = (hosts.is_some(), hosts.filter(|hosts| !hosts.is_empty()));
         let mut client = self.pool.get().await?;
@@ -89,7 +92,7 @@ impl Store {
         let row = transaction
             .query_opt(
                 sql!("secret/set"),
-                &[&workspace.0, name, version, value, key, key_id, &actor, &MOST, &changes, &bound],
+                &[&workspace.0, name, version, value, key, key_id, &actor, &MAX_SECRETS, &changes, &bound],
             )
             .await?;
         let Some(row) = row else { return Ok(None) };
@@ -102,13 +105,13 @@ impl Store {
         listed_of(&row).map(Some)
     }
 
-    /// What is known of a workspace's secrets, by name after a given one.
-    pub async fn secrets(&self, workspace: WorkspaceId, after: &str, limit: i64) -> Result<Vec<Listed>, Error> {
+    /// Lists a workspace's secrets without their values, by name after `after`.
+    pub async fn secrets(&self, workspace: WorkspaceId, after: &str, limit: i64) -> Result<Vec<SecretSummary>, Error> {
         let rows = self.query(sql!("secret/list"), &[&workspace.0, &after, &limit]).await?;
         rows.iter().map(listed_of).collect()
     }
 
-    /// Those of a workspace's secrets that have one of these names.
+    /// The workspace's secrets that have one of these names.
     pub async fn sealed_secrets(&self, workspace: WorkspaceId, names: &[&str]) -> Result<Vec<Sealed>, Error> {
         let rows = self.query(sql!("secret/sealed"), &[&workspace.0, &names]).await?;
         rows.iter().map(sealed_of).collect()
@@ -123,28 +126,30 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Secrets of any workspace whose key is under another outer key than this, after a place in a stable order.
-    pub async fn secrets_under_others(
+    /// Secrets of any workspace whose data key is encrypted with an outer key other than `key_id`, in a stable order
+    /// after a position.
+    pub async fn secrets_to_reencrypt(
         &self,
         key_id: &str,
         after: (WorkspaceId, &str),
         limit: i64,
     ) -> Result<Vec<Sealed>, Error> {
         let (workspace, name) = after;
-        let rows = self.query(sql!("secret/under_others"), &[&key_id, &workspace.0, &name, &limit]).await?;
+        let rows = self.query(sql!("secret/under_other_keys"), &[&key_id, &workspace.0, &name, &limit]).await?;
         rows.iter().map(sealed_of).collect()
     }
 
-    /// One secret of each outer key that seals any, so many keys at most.
+    /// One secret per outer key in use, for at most `limit` outer keys.
     pub async fn secret_key_samples(&self, limit: i64) -> Result<Vec<Sealed>, Error> {
         let rows = self.query(sql!("secret/key_samples"), &[&limit]).await?;
         rows.iter().map(sealed_of).collect()
     }
 
-    /// Puts the data key of a secret under another outer key; false if it is another version or key by now.
-    pub async fn reseal_secret(&self, was: &Sealed, key: &[u8], key_id: &str) -> Result<bool, Error> {
+    /// Re-encrypts the data key of a secret. False if its version or key has changed since `was` was read.
+    pub async fn reencrypt_secret(&self, was: &Sealed, key: &[u8], key_id: &str) -> Result<bool, Error> {
         let Sealed { workspace, name, version, key_id: from, .. } = was;
-        let changed = self.execute(sql!("secret/reseal"), &[&workspace.0, name, version, from, &key, &key_id]).await?;
+        let changed =
+            self.execute(sql!("secret/reencrypt"), &[&workspace.0, name, version, from, &key, &key_id]).await?;
         Ok(changed == 1)
     }
 }
@@ -161,8 +166,8 @@ fn sealed_of(row: &Row) -> Result<Sealed, Error> {
     })
 }
 
-fn listed_of(row: &Row) -> Result<Listed, Error> {
-    Ok(Listed {
+fn listed_of(row: &Row) -> Result<SecretSummary, Error> {
+    Ok(SecretSummary {
         name: row.try_get("name")?,
         version: row.try_get("version")?,
         key_id: row.try_get("key_id")?,

@@ -1,12 +1,10 @@
-//! Random texts that open something to whoever has them: shown once, kept as a hash.
+//! Bearer tokens: random text that gives access to whoever holds it. Shown once, stored as a hash.
 //!
 //! Invariants
-//! - 256 random bits, so a fast hash keeps them safe; a check sum refuses what was mistyped without asking the
-//!   database.
-//! - Each kind has a prefix of its own, so that one is known when it is found where it should not be, and none stands
-//!   for another.
+//! - A token has 256 random bits, so a fast hash is safe. A checksum rejects a mistyped token without a database query.
+//! - Each kind has its own prefix, so that a leaked token is recognized and no kind is accepted as another.
 //!
-//! Not here: what each kind opens (`key`, `crate::wait::token`, `crate::webhook::hook`).
+//! Not here: what each kind gives access to (`key`, `crate::wait::token`, `crate::trigger`).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,12 +13,12 @@ use sha2::{Digest, Sha256};
 
 use crate::Error;
 
-/// What tells one kind of token from another.
+/// Distinguishes one kind of token from another.
 pub trait Kind {
     const PREFIX: &'static str;
 }
 
-/// A token in clear: never logged, never stored.
+/// A token in clear text: never logged, never stored.
 pub struct Token<K>(String, PhantomData<K>);
 
 impl<K> Clone for Token<K> {
@@ -38,32 +36,32 @@ impl<K> fmt::Debug for Token<K> {
 impl<K: Kind> Token<K> {
     /// A new random token.
     pub fn generate() -> Result<Token<K>, Error> {
-        minted(K::PREFIX).map(|text| Token(text, PhantomData))
+        mint_token(K::PREFIX).map(|text| Token(text, PhantomData))
     }
 
-    /// Reads a token; none for what cannot be one.
+    /// Parses a token; None if the text cannot be one.
     pub fn parse(text: &str) -> Option<Token<K>> {
-        well_formed(K::PREFIX, text).then(|| Token(text.to_owned(), PhantomData))
+        is_well_formed(K::PREFIX, text).then(|| Token(text.to_owned(), PhantomData))
     }
 
-    /// The token in clear, for the one who may see it once.
+    /// The token in clear text, to show once to its creator.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// How it begins.
+    /// The first characters.
     pub(crate) fn prefix(&self) -> &str {
         &self.0[..K::PREFIX.len() + 8]
     }
 
-    /// What is stored instead of it.
+    /// The hash that is stored in place of the token.
     pub(crate) fn hash(&self) -> Vec<u8> {
         Sha256::digest(self.0.as_bytes()).to_vec()
     }
 }
 
-/// 256 random bits behind a prefix, with a check sum.
-pub(crate) fn minted(prefix: &str) -> Result<String, Error> {
+/// Makes a token: the prefix, 256 random bits, and a checksum.
+pub(crate) fn mint_token(prefix: &str) -> Result<String, Error> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| Error::Unavailable(Box::new(error)))?;
     let body = hex(&bytes);
@@ -71,8 +69,8 @@ pub(crate) fn minted(prefix: &str) -> Result<String, Error> {
     Ok(format!("{prefix}{body}{sum}"))
 }
 
-/// Can this have been minted with that prefix?
-pub(crate) fn well_formed(prefix: &str, text: &str) -> bool {
+/// Does this text have the form of a token with that prefix, and the right checksum?
+pub(crate) fn is_well_formed(prefix: &str, text: &str) -> bool {
     let Some(body) = text.strip_prefix(prefix) else { return false };
     let is_digit = |b: u8| b.is_ascii_hexdigit() && !b.is_ascii_uppercase();
     body.len() == 72 && body.bytes().all(is_digit) && body[64..] == check_sum(&body[..64])

@@ -1,13 +1,13 @@
 //! Bindings: which events make a job, and which definition runs it.
 //!
 //! Invariants
-//! - A type is bound once in a workspace, and once for the platform.
-//! - What a definition's `on: event` made follows the definition: it is replaced at each publish and cannot be changed
-//!   otherwise.
-//! - Built-in bindings hold where no other does, and are never changed or deleted.
-//! - Every accepted change leaves an audit row in its own transaction.
+//! - An event type has at most one binding per workspace, and one for the whole platform.
+//! - A binding made by a definition's `on: event` belongs to the definition. Only publishing and deleting the
+//!   definition change it.
+//! - A built-in binding applies only if no other binding does, and is never changed or deleted.
+//! - Every accepted change writes an audit row in its own transaction.
 //!
-//! Not here: what a rule means (`kernel::event::binding`), which of several holds (`functions/shared/event.sql`).
+//! Not here: what a rule means (`kernel::event::binding`), which of several applies (`functions/shared/event.sql`).
 
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
@@ -18,10 +18,10 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::sql::sql;
-use crate::workspace::{audit, taken};
+use crate::workspace::{audit, changed_meanwhile, conflict_on};
 use crate::{Error, Store, new_id};
 
-/// A binding as stored.
+/// A stored binding.
 #[derive(Clone, Debug)]
 pub struct Binding {
     pub id: Uuid,
@@ -29,7 +29,7 @@ pub struct Binding {
     pub workspace: Option<WorkspaceId>,
     pub definition: Option<DefinitionId>,
     pub definition_name: Option<String>,
-    /// Every service has it (`functions/shared/event.sql`).
+    /// The binding is built in: every installation has it (`functions/shared/event.sql`).
     pub built_in: bool,
     /// Made by the definition's `on: event`.
     pub by_definition: bool,
@@ -39,7 +39,7 @@ pub struct Binding {
 }
 
 impl Store {
-    /// Makes a binding. A type that is bound there already is a conflict.
+    /// Creates a binding. If the event type already has a binding there, the result is a `Conflict`.
     pub async fn bind(
         &self,
         workspace: Option<WorkspaceId>,
@@ -59,22 +59,24 @@ impl Store {
             )
             .await
             .map_err(Error::from)
-            .map_err(|error| taken(error, "event_binding_type", || bound(&rule.event_type)))?;
+            .map_err(|error| conflict_on(error, "event_binding_type", || bound(&rule.event_type)))?;
         let detail = json!({ "eventType": rule.event_type, "workflowDefinitionId": definition });
         audit(&transaction, workspace, actor, "binding.create", "binding", id, &detail).await?;
         transaction.commit().await?;
         Ok(id)
     }
 
-    /// Makes a binding as this says; its type stays. Jobs that wait under it go the new way.
-    pub async fn rebind(
+    /// Changes a binding, except its event type. Its pending jobs follow the new rule. If another request changed the
+    /// binding since `known` was read, the result is a `Conflict`.
+    pub async fn change_binding(
         &self,
-        id: Uuid,
+        known: &Binding,
         workspace: Option<WorkspaceId>,
         definition: Option<DefinitionId>,
         rule: &Rule,
         actor: &str,
     ) -> Result<(), Error> {
+        let id = known.id;
         self.changeable(id, workspace).await?;
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
@@ -83,17 +85,17 @@ impl Store {
         let row = transaction
             .query_opt(
                 sql!("event_binding/change"),
-                &[&id, &of, &run_by, &rule.filter, &rule.input, &rule.workflow_id, &lease],
+                &[&id, &of, &run_by, &rule.filter, &rule.input, &rule.workflow_id, &lease, &known.updated_at],
             )
             .await?;
-        let owner = row.ok_or(Error::NotFound)?.try_get::<_, Option<Uuid>>(0)?.map(WorkspaceId);
+        let owner = row.ok_or_else(changed_meanwhile)?.try_get::<_, Option<Uuid>>(0)?.map(WorkspaceId);
         transaction.execute(sql!("event_binding/route"), &[&id]).await?;
         let detail = json!({ "workflowDefinitionId": definition });
         audit(&transaction, owner, actor, "binding.update", "binding", id, &detail).await?;
         Ok(transaction.commit().await?)
     }
 
-    /// Takes a binding away. Jobs that it made stay, for whoever else works on them.
+    /// Deletes a binding. Its jobs stay, for external workers.
     pub async fn unbind(&self, id: Uuid, workspace: Option<WorkspaceId>, actor: &str) -> Result<(), Error> {
         self.changeable(id, workspace).await?;
         let mut client = self.pool.get().await?;
@@ -107,7 +109,7 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Bindings of a workspace (none: all there are), after an id.
+    /// Lists bindings of a workspace (None: all), after an id.
     pub async fn bindings(
         &self,
         workspace: Option<WorkspaceId>,
@@ -120,7 +122,7 @@ impl Store {
         rows.iter().map(binding_of).collect()
     }
 
-    /// One binding, if this workspace (none: any) may see it.
+    /// One binding, if this workspace (None: any) may see it.
     pub async fn binding(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<Binding, Error> {
         let workspace = workspace.map(|id| id.0);
         binding_of(&self.one(sql!("event_binding/list"), &[&Uuid::nil(), &workspace, &Some(id), &1_i64]).await?)
@@ -130,19 +132,23 @@ impl Store {
         let known = self.binding(id, workspace).await?;
         match (known.built_in, known.by_definition) {
             (true, _) => Err(Error::Conflict(
-                "this binding is built in: bind the type yourself, and yours holds in its place".to_owned(),
+                "this binding is built in: create your own binding of the type, which takes precedence".to_owned(),
             )),
             (_, true) => Err(Error::Conflict(
-                "this binding is the definition's own (`on: event`): change it there, and publish".to_owned(),
+                "this binding belongs to its definition (`on: event`): change it there, and publish".to_owned(),
             )),
             (false, false) => Ok(()),
         }
     }
 }
 
-/// Binds what the definition's published version asks for, in the transaction that publishes it.
-pub(crate) async fn publish(transaction: &Transaction<'_>, definition: DefinitionId) -> Result<(), Error> {
-    let bound_to = transaction.query_opt(sql!("event_binding/wanted"), &[&definition.0]).await?;
+/// Makes the stored binding of a definition that of its published version, in the transaction that publishes it.
+/// Deletes the binding if that version binds no event. A `Conflict` if another binding has the event type.
+pub(crate) async fn store_published_binding(
+    transaction: &Transaction<'_>,
+    definition: DefinitionId,
+) -> Result<(), Error> {
+    let bound_to = transaction.query_opt(sql!("event_binding/published_type"), &[&definition.0]).await?;
     let made = transaction.query_opt(sql!("event_binding/publish"), &[&definition.0, &new_id()]).await?;
     match (bound_to, made) {
         (Some(row), None) => Err(Error::Conflict(bound(row.try_get(0)?))),
@@ -157,7 +163,7 @@ pub(crate) async fn publish(transaction: &Transaction<'_>, definition: Definitio
 
 fn bound(event_type: &str) -> String {
     format!(
-        "the event type {event_type:?} is bound already, here or by another definition: change or delete that binding"
+        "the event type {event_type:?} is already bound, here or by another definition: change or delete that binding"
     )
 }
 

@@ -1,31 +1,38 @@
-//! Lists of executions: filtered, newest first, a page at a time.
+//! Lists executions: filtered, newest first, a page at a time.
 //!
 //! Invariants
-//! - A page walks an index in its own order and stops: what it costs does not grow with history.
-//! - Places are a time of the database and an id, so that no two are equal and none moves.
+//! - A page walks an index in its own order and stops, so its cost does not grow with history. It reads at most
+//!   `MAX_ROWS_READ` executions. So a page for a rare filter may have few executions, or none, although more follow; it
+//!   then returns where the next page starts.
+//! - Executions are ordered by id, which begins with the time at which it was made. So a position is an id, and never
+//!   changes.
 //!
-//! Not here: one execution (`execution`), how places are written as cursors (`server::http::page`).
+//! Not here: one execution (`execution`), how positions are written as cursors (`server::http::page`).
 
 use jiff::Timestamp;
 use kernel::execution;
 use kernel::ids::{DefinitionId, ExecutionId, VersionId, WorkspaceId};
 use serde_json::Value;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
-/// Where a list of times goes on: before this time, or at it with a smaller id.
+/// How many executions one page reads.
+const MAX_ROWS_READ: i64 = 2_000;
+
+/// Where a list ordered by time continues: with rows before this time, or at this time with a smaller id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place<T> {
+pub struct TimeCursor<T> {
     pub at: Timestamp,
     pub id: T,
 }
 
-/// Which executions, and from where. What is not said is not asked for.
+/// Which executions to list, and where the list starts. A field that is None adds no condition.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct ExecutionFilter {
     pub workspace: Option<WorkspaceId>,
     pub definitions: Option<Vec<DefinitionId>>,
     pub ids: Option<Vec<ExecutionId>>,
@@ -34,13 +41,13 @@ pub struct Filter {
     pub from: Option<Timestamp>,
     /// Created before this time.
     pub until: Option<Timestamp>,
-    pub after: Option<Place<Uuid>>,
+    pub after: Option<ExecutionId>,
     pub limit: i64,
 }
 
-/// An execution without what it was given and made.
+/// An execution without its input and output.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ExecutionSummary {
     pub id: ExecutionId,
     pub workspace: WorkspaceId,
     pub definition: DefinitionId,
@@ -59,25 +66,43 @@ pub struct Listed {
 }
 
 impl Store {
-    /// The executions of a filter, newest first. No statuses: all of them.
-    pub async fn executions(&self, filter: &Filter) -> Result<Vec<Listed>, Error> {
+    /// The executions that match a filter, newest first, and where the next page starts. An empty list of statuses
+    /// means every status.
+    pub async fn executions(
+        &self,
+        filter: &ExecutionFilter,
+    ) -> Result<(Vec<ExecutionSummary>, Option<ExecutionId>), Error> {
         let workspace = filter.workspace.map(|id| id.0);
         let definitions: Option<Vec<Uuid>> = filter.definitions.as_ref().map(|ids| ids.iter().map(|id| id.0).collect());
         let ids: Option<Vec<Uuid>> = filter.ids.as_ref().map(|ids| ids.iter().map(|id| id.0).collect());
         let wanted = |status: &execution::Status| filter.statuses.is_empty() || filter.statuses.contains(status);
         let statuses: Vec<&str> =
             execution::Status::ALL.into_iter().filter(wanted).map(execution::Status::name).collect();
-        let (before, id) = before(filter.until, filter.after, (Uuid::nil(), Uuid::max()));
-        let rows = self
-            .query(
-                sql!("workflow_execution/list"),
-                &[&workspace, &definitions, &statuses, &filter.from, &before, &id, &filter.limit, &ids],
-            )
-            .await?;
-        rows.iter().map(listed_of).collect()
+        let before = filter.after.map(|id| id.0);
+        // One row more than requested shows whether there are more.
+        let enough = filter.limit + 1;
+        let params: [&(dyn ToSql + Sync); 9] =
+            [&workspace, &definitions, &statuses, &filter.from, &filter.until, &before, &enough, &ids, &MAX_ROWS_READ];
+        let rows = self.query(sql!("workflow_execution/list"), &params).await?;
+        let (mut page, mut stopped) = (Vec::new(), None);
+        for row in &rows {
+            if row.try_get("last")? {
+                stopped = Some(ExecutionId(row.try_get("id")?));
+            }
+            if row.try_get("wanted")? {
+                page.push(listed_of(row)?);
+            }
+        }
+        let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+        if page.len() > limit {
+            page.truncate(limit);
+            stopped = page.last().map(|item| item.id);
+        }
+        Ok((page, stopped))
     }
 
-    /// The executions of a workspace whose id begins so (a range of ids) or whose idempotency key this is.
+    /// The executions of a workspace with an id in the range `ids` (the ids with one prefix), or with this idempotency
+    /// key.
     pub async fn search_executions(
         &self,
         workspace: WorkspaceId,
@@ -90,7 +115,7 @@ impl Store {
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
     }
 
-    /// The living definitions of a workspace whose name begins so.
+    /// The definitions of a workspace that are not deleted and whose name has this prefix.
     pub async fn search_definitions(
         &self,
         workspace: WorkspaceId,
@@ -101,29 +126,15 @@ impl Store {
         rows.iter().map(|row| Ok(DefinitionId(row.try_get(0)?))).collect()
     }
 
-    /// Was there ever such a definition in this workspace (none: any)?
+    /// Did this definition ever exist in this workspace (None: any)?
     pub async fn knows_definition(&self, id: DefinitionId, workspace: Option<WorkspaceId>) -> Result<bool, Error> {
         let workspace = workspace.map(|id| id.0);
         Ok(!self.query(sql!("workflow_definition/known"), &[&id.0, &workspace]).await?.is_empty())
     }
 }
 
-/// The nearer of two bounds, as a time (none: any) and the id it is compared with.
-pub(crate) fn before<T>(
-    until: Option<Timestamp>,
-    after: Option<Place<T>>,
-    (least, greatest): (T, T),
-) -> (Option<Timestamp>, T) {
-    match (until, after) {
-        (Some(until), Some(place)) if until <= place.at => (Some(until), least),
-        (_, Some(place)) => (Some(place.at), place.id),
-        (Some(until), None) => (Some(until), least),
-        (None, None) => (None, greatest),
-    }
-}
-
-fn listed_of(row: &Row) -> Result<Listed, Error> {
-    Ok(Listed {
+fn listed_of(row: &Row) -> Result<ExecutionSummary, Error> {
+    Ok(ExecutionSummary {
         id: ExecutionId(row.try_get("id")?),
         workspace: WorkspaceId(row.try_get("workspace_id")?),
         definition: DefinitionId(row.try_get("workflow_definition_id")?),

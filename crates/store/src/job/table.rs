@@ -1,21 +1,19 @@
-//! The published table as clients of PostgREST ask and change it.
+//! Queries and changes of the table `workflow_queue_projection`, as PostgREST clients send them.
 //!
-//! Only here is SQL put together at run time: which columns are told, compared, ordered and set is the client's to say,
-//! and that is part of a statement's text. The text is a file's, with its examples replaced.
+//! Only this file assembles SQL at run time, because the client chooses which columns to select, compare, order and
+//! set. The text comes from a file that contains examples in the places of those columns; the examples are replaced.
 //!
 //! Invariants
-//! - Names come out of the kernel's list of columns and are quoted; every value is a parameter, cast to its column's
+//! - Names come from the kernel's list of columns and are quoted. Every value is a parameter, cast to its column's
 //!   type.
-//! - The workspace is a condition of its own, beside what the client asks. A workspace pays for its own rows, not for
-//!   everybody's.
-//! - A change reads, locks and tells no more than a bound, however many rows its filters name.
-//! - A change that is refused after it was made is rolled back, and one that this process does not live to commit never
-//!   was.
+//! - The workspace is a separate condition, added to the client's. The cost depends only on the rows of that workspace.
+//! - A change reads, locks and returns a bounded number of rows, however many its filters match.
+//! - A change that is refused after it was made is rolled back. A crash before the commit leaves nothing.
 //!
-//! Not here: what may be asked (`supabase::rest`), which changes are legal (`functions/shared/job.sql`).
+//! Not here: what may be queried (`supabase::rest`), which changes are legal (`functions/shared/job.sql`).
 
 use kernel::ids::WorkspaceId;
-use kernel::job::query::{By, Comparison, MOST_ROWS, Query, Term, Test, Verdict};
+use kernel::job::query::{Comparison, MOST_ROWS, OrderBy, Predicate, Query, Term, WriteDecision};
 use kernel::job::table::Column;
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -24,46 +22,46 @@ use tokio_postgres::types::ToSql;
 use crate::sql::sql;
 use crate::{Error, Store};
 
-/// Rows as they are told.
+/// The result of a query or change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// A JSON array.
     pub body: String,
-    /// How many it holds; of a change whose rows are not told, how many it changed.
+    /// How many rows `body` contains. If a change returns no rows: how many rows it changed.
     pub count: u64,
-    /// How many there are in all, if that was asked.
+    /// The total number of rows, if requested.
     pub total: Option<u64>,
 }
 
-/// A change that a client asks for.
+/// A change that a client requests.
 #[derive(Clone, Debug)]
-pub struct Change<'a> {
+pub struct RowChange<'a> {
     pub query: &'a Query,
     pub set: &'a [Column],
     pub body: &'a Value,
-    /// The changed rows are answered, rather than only counted.
+    /// Return the changed rows, rather than only their count.
     pub returning: bool,
 }
 
 type Parameter = Box<dyn ToSql + Sync + Send>;
 
 impl Store {
-    /// The rows that a workspace (none: all) may see of those that were asked for.
-    pub async fn ask_rows(&self, query: &Query, count: bool, workspace: Option<WorkspaceId>) -> Result<Rows, Error> {
+    /// Selects the requested rows that a workspace (None: all) may see.
+    pub async fn select_rows(&self, query: &Query, count: bool, workspace: Option<WorkspaceId>) -> Result<Rows, Error> {
         let (limit, offset) = (i64::from(query.limit), i64::from(query.offset));
         let mut values: Vec<Parameter> =
             vec![Box::new(workspace.map(|id| id.0)), Box::new(limit), Box::new(offset), Box::new(count)];
-        let text = filled(sql!("workflow_queue_projection/ask"), &parts(query, &[], workspace, &mut values));
+        let text = filled(sql!("workflow_queue_projection/select"), &parts(query, &[], workspace, &mut values));
         let client = self.pool.get().await?;
         rows(&client.query_one(&text, &borrowed(&values)).await?)
     }
 
-    /// Changes rows of a workspace (none: of all), or, if their number is not what was asked for, none.
-    pub async fn change_rows<R>(
+    /// Changes rows of a workspace (None: of all). If their number is not the expected one, nothing changes.
+    pub async fn update_rows<R>(
         &self,
-        change: &Change<'_>,
+        change: &RowChange<'_>,
         workspace: Option<WorkspaceId>,
-        judge: impl FnOnce(u64) -> Result<Verdict, R>,
+        judge: impl FnOnce(u64) -> Result<WriteDecision, R>,
     ) -> Result<Result<Rows, R>, Error> {
         let mut values: Vec<Parameter> = vec![
             Box::new(workspace.map(|id| id.0)),
@@ -72,14 +70,14 @@ impl Store {
             Box::new(change.returning),
         ];
         let parts = parts(change.query, change.set, workspace, &mut values);
-        let text = filled(sql!("workflow_queue_projection/set"), &parts);
+        let text = filled(sql!("workflow_queue_projection/update"), &parts);
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let row = transaction.query_one(&text, &borrowed(&values)).await?;
         let rows = rows(&row)?;
         match judge(number(row.try_get("changed")?)?) {
-            Ok(Verdict::Keep) => transaction.commit().await?,
-            Ok(Verdict::Undo) => transaction.rollback().await?,
+            Ok(WriteDecision::Commit) => transaction.commit().await?,
+            Ok(WriteDecision::RollBack) => transaction.rollback().await?,
             Err(refused) => {
                 transaction.rollback().await?;
                 return Ok(Err(refused));
@@ -105,7 +103,7 @@ fn borrowed(values: &[Parameter]) -> Vec<&(dyn ToSql + Sync)> {
     values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect()
 }
 
-/// What stands for the examples of a statement. The values of filters are added to those that it has.
+/// The texts that replace the examples in a statement. The values of filters are appended to the parameters.
 fn parts(
     query: &Query,
     set: &[Column],
@@ -124,7 +122,7 @@ fn parts(
     ]
 }
 
-/// A condition without OR, so that whoever plans it can begin with the workspace's own.
+/// A condition without OR, so that the planner can start with the workspace's rows.
 fn whose(workspace: Option<WorkspaceId>) -> String {
     match workspace {
         Some(_) => {
@@ -139,16 +137,16 @@ fn named(column: &Column) -> String {
     format!("projection.\"{}\"", column.name)
 }
 
-/// Null is no value: only `IS NULL` holds of it, under NOT neither.
+/// Null equals nothing: only `IS NULL` matches null, also under NOT.
 fn condition(term: &Term<String>, values: &mut Vec<Parameter>) -> String {
     let (column, of) = (named(&term.column), term.column.of.name());
     let holds = match &term.test {
-        Test::IsNull => format!("{column} IS NULL"),
-        Test::In(list) => {
+        Predicate::IsNull => format!("{column} IS NULL"),
+        Predicate::In(list) => {
             values.push(Box::new(list.clone()));
             format!("{column} = ANY (${}::text[]::{of}[])", values.len())
         }
-        Test::Compare(comparison, value) => {
+        Predicate::Compare(comparison, value) => {
             values.push(Box::new(value.clone()));
             format!("{column} {} ${}::text::{of}", operator(*comparison), values.len())
         }
@@ -167,10 +165,10 @@ fn operator(comparison: Comparison) -> &'static str {
     }
 }
 
-/// An order that is total; as the rows came to be, if none was asked for. Nulls are spoken of only where that is not
-/// the database's own way, so that its indexes serve.
-fn order(steps: &[By]) -> String {
-    let step = |by: &By| {
+/// A total order; by creation time if the client requested none. NULLS FIRST or NULLS LAST is written only if it is not
+/// the default, so that indexes apply.
+fn order(steps: &[OrderBy]) -> String {
+    let step = |by: &OrderBy| {
         let direction = if by.descending { " DESC" } else { "" };
         let nulls = match (by.nulls_first, by.descending) {
             (true, false) => " NULLS FIRST",
@@ -187,7 +185,7 @@ fn order(steps: &[By]) -> String {
     steps.join(", ")
 }
 
-/// A statement with its examples replaced: what stands between `/*name*/` and `/*end*/`.
+/// Replaces the examples in a statement: each text between `/*name*/` and `/*end*/`.
 fn filled(statement: &str, parts: &[(&'static str, String)]) -> String {
     let mut text = statement.to_owned();
     for (name, part) in parts {

@@ -1,17 +1,17 @@
-//! Runs statements that lock tables in use, without keeping anybody waiting for long.
+//! Runs statements that lock tables in use, without blocking other sessions for long.
 //!
-//!     attempt ──the lock is free within 100 ms──▶ done
-//!        ▲  └──it is not──▶ says who holds it, waits without a lock until that transaction is over ──┐
-//!        └───────────────────────────────────────────────────────────────────────────────────────────┘
+//!     attempt ──got the lock within 100 ms──▶ done
+//!        ▲  └──did not──▶ logs who holds it, waits without a lock until that transaction ends ──┐
+//!        └──────────────────────────────────────────────────────────────────────────────────────┘
 //!
-//! Whoever waits for a lock keeps everybody waiting who comes after: a `pg_dump` that holds a table for an hour would
-//! stop the service for an hour. So nobody waits here for more than 100 ms, and while the transaction that was in the
-//! way is open there is no second attempt.
+//! A session that waits for a lock blocks every session that asks for the lock later. If a `pg_dump` held a table for
+//! an hour, the service would stop for an hour. So an attempt to lock waits for at most 100 ms. The next one starts
+//! when the blocking transaction has ended, or after a minute.
 //!
 //! Invariants
 //! - Between two attempts no lock and no snapshot is held.
-//! - It is tried for as long as it takes, and said who is in the way: at first, and every ten seconds.
-//! - An index that a cut CREATE INDEX CONCURRENTLY left invalid is dropped before it is built again.
+//! - A migration retries without limit. It logs which sessions block it: immediately, and then every ten seconds.
+//! - If an interrupted CREATE INDEX CONCURRENTLY left an invalid index, that index is dropped before it is built again.
 //!
 //! Not here: what is run (`step`), in which order (`migrate`).
 
@@ -25,39 +25,40 @@ use crate::Error;
 use crate::connect::Target;
 use crate::sql::sql;
 
-/// How a session that migrates waits: 100 ms for a lock, and for nothing else.
+/// Timeouts of a session that migrates: 100 ms for a lock, none for statements.
 const SESSION: &str = "SET lock_timeout = '100ms'; SET statement_timeout = 0";
-/// How long a statement of a transaction may hold what the transaction has locked.
+/// How long one statement of a transaction may run, while the transaction holds its locks.
 const HOLDS_AT_MOST: &str = "SET LOCAL statement_timeout = '1s'";
 
-/// When it is first looked who is in the way, and then how often.
+/// How long after its start, and then how often, an attempt is checked for sessions that block it.
 const LOOK_EVERY: Duration = Duration::from_millis(30);
-/// The shortest and the longest time between two attempts: at its longest, a hundredth of the time is spent waiting.
+/// The shortest and the longest pause between attempts. With the longest pause, the migration waits for locks 1% of the
+/// time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// For how long a transaction that was in the way keeps the next attempt from being made.
+/// How long to wait for a blocking transaction to end before the next attempt.
 const GIVES_WAY_FOR: Duration = Duration::from_secs(60);
-/// How often it is looked whether that transaction is over.
+/// How often to check whether the blocking transaction has ended.
 const OVER_EVERY: Duration = Duration::from_millis(200);
-/// How often it is said who is in the way.
+/// How often to log which sessions block the migration.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// How often the lock of `migrate` is asked for.
+/// How often to try for the lock of `migrate`.
 const LOCK_EVERY: Duration = Duration::from_millis(100);
 
-/// A session that migrates, and one that watches it.
+/// A session that migrates, and a second session that watches which other sessions block the first.
 pub(super) struct Session {
     pub(super) client: Client,
     watcher: Client,
     pid: i32,
 }
 
-/// A transaction that is in the way.
+/// A transaction that blocks the migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Blocker {
-    /// Known as long as it lasts.
+    /// Identifies the transaction while it lasts.
     transaction: String,
-    /// Who it is, for people.
-    told: String,
+    /// A description for people.
+    description: String,
 }
 
 /// How an attempt ended.
@@ -66,7 +67,7 @@ enum Attempt {
     InTheWay(Vec<Blocker>),
 }
 
-/// One wait: since when, and when it was last said.
+/// One wait for other sessions: what waits, since when, and when it was last logged.
 struct Waiting<'a> {
     what: &'a str,
     since: Instant,
@@ -82,10 +83,10 @@ impl Session {
         Ok(Session { client, watcher, pid })
     }
 
-    /// Waits for its turn to migrate. Asked for again and again: a session that waits for an advisory lock holds a
-    /// snapshot all the while, which an index that another session builds would wait for.
+    /// Waits for the migration lock by polling. A session that blocks on an advisory lock holds a snapshot all the
+    /// time, and a concurrent index build in another session would wait for that snapshot.
     pub(super) async fn lock(&self, lock: &str) -> Result<(), Error> {
-        let mut waiting = Waiting::new("the lock of those who migrate");
+        let mut waiting = Waiting::new("the migration lock");
         let ask = format!("SELECT pg_try_advisory_lock({lock})");
         while !self.client.query_one(&ask, &[]).await?.try_get::<_, bool>(0)? {
             if waiting.is_due() {
@@ -97,18 +98,19 @@ impl Session {
         Ok(())
     }
 
-    /// Runs statements in one transaction. Nobody has used a `fresh` database, so there nobody is kept waiting.
+    /// Runs statements in one transaction. No process uses a `fresh` database yet, so there are no timeouts.
     pub(super) async fn transaction(&self, what: &str, text: &str, fresh: bool) -> Result<(), Error> {
         let bound = if fresh { "" } else { HOLDS_AT_MOST };
         self.patiently(what, &format!("BEGIN; {bound};\n{text}\nCOMMIT;")).await
     }
 
-    /// Runs one statement outside of transactions.
+    /// Runs one statement outside a transaction.
     pub(super) async fn online(&self, what: &str, statement: &str) -> Result<(), Error> {
         let Some(index) = step::index_of(statement) else { return self.patiently(what, statement).await };
         let mut waiting = Waiting::new(what);
         loop {
-            // The end of a concurrent build waits for every snapshot that is older. It is not begun in vain.
+            // A concurrent index build cannot finish before every older snapshot ends. So it does not start while there
+            // is one.
             while let old @ [_, ..] = self.old_snapshots().await?.as_slice() {
                 self.give_way(&mut waiting, old).await?;
             }
@@ -123,7 +125,7 @@ impl Session {
     async fn drop_invalid(&self, what: &str, index: &str) -> Result<(), Error> {
         let invalid = "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indexrelid = to_regclass($1) AND NOT indisvalid)";
         if self.client.query_one(invalid, &[&index]).await?.try_get(0)? {
-            tracing::info!(index, "Dropping an index whose build was cut off, to build it again");
+            tracing::info!(index, "Dropping an index whose build was interrupted; it is built again");
             self.patiently(what, &format!("DROP INDEX CONCURRENTLY IF EXISTS {index}")).await?;
         }
         Ok(())
@@ -139,7 +141,7 @@ impl Session {
         }
     }
 
-    /// One attempt, watched: who was in the way is known only while it waits.
+    /// Makes one attempt, and watches it: only while it waits can the blocking sessions be seen.
     async fn attempt(&self, text: &str) -> Result<Attempt, Error> {
         let mut blockers = Vec::new();
         let watch = async {
@@ -156,18 +158,18 @@ impl Session {
             () = watch => Ok(()),
         };
         let Err(error) = ended else { return Ok(Attempt::Done) };
-        // Does nothing outside of a transaction but warn.
+        // If no transaction is open, ROLLBACK only warns.
         self.client.batch_execute("ROLLBACK").await?;
         let again = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
         match error.code() {
-            // Nobody kept it waiting: it would have kept others waiting.
+            // No session blocked the attempt. It was stopped because it would have blocked other sessions for too long.
             Some(&SqlState::QUERY_CANCELED) => Ok(Attempt::InTheWay(vec![Blocker::itself()])),
             Some(code) if again.contains(code) => Ok(Attempt::InTheWay(blockers)),
             _ => Err(error.into()),
         }
     }
 
-    /// Waits, without a lock or a snapshot, until those in the way are over.
+    /// Waits, without a lock or a snapshot, until the blocking transactions end.
     async fn give_way(&self, waiting: &mut Waiting<'_>, blockers: &[Blocker]) -> Result<(), Error> {
         waiting.say(blockers);
         let (began, pause) = (Instant::now(), waiting.next_pause());
@@ -194,11 +196,13 @@ impl Session {
 }
 
 impl Blocker {
-    /// What cut itself off, or was canceled by an operator.
+    /// Stands for an attempt that reached its own timeout, or that an operator canceled.
     fn itself() -> Blocker {
         Blocker {
             transaction: String::new(),
-            told: "nobody: it was canceled, or held its locks for more than a second".to_owned(),
+            description:
+                "no other session: the attempt was canceled, or ran for more than a second while it held locks"
+                    .to_owned(),
         }
     }
 
@@ -213,10 +217,10 @@ impl Blocker {
             Some(at) => format!(", its query since {at}"),
             None => String::new(),
         };
-        let name = if name.is_empty() { "a session without a name" } else { &name };
+        let name = if name.is_empty() { "an unnamed session" } else { &name };
         Ok(Blocker {
             transaction: row.try_get("transaction")?,
-            told: format!("{name} (pid {pid}, {state}{open}{query})"),
+            description: format!("{name} (pid {pid}, {state}{open}{query})"),
         })
     }
 }
@@ -241,9 +245,14 @@ impl<'a> Waiting<'a> {
             return;
         }
         self.said_at = Some(Instant::now());
-        let told: Vec<&str> = blockers.iter().map(|blocker| blocker.told.as_str()).collect();
-        let in_the_way = if told.is_empty() { "unknown".to_owned() } else { told.join("; ") };
+        let descriptions: Vec<&str> = blockers.iter().map(|blocker| blocker.description.as_str()).collect();
+        let waits_for = if descriptions.is_empty() { "unknown".to_owned() } else { descriptions.join("; ") };
         let (step, waited_s) = (self.what, self.since.elapsed().as_secs());
-        tracing::warn!(step, waited_s, in_the_way, "The migration waits, and keeps nobody else waiting");
+        tracing::warn!(
+            step,
+            waited_s,
+            waits_for,
+            "Migration is waiting for other sessions; it blocks nobody meanwhile"
+        );
     }
 }

@@ -1,30 +1,30 @@
 //! The migrations of this build, and which of them the database has.
 //!
-//! A migration is one of two kinds, told apart by its first line:
+//! A migration is one of two kinds, distinguished by its first line:
 //!
 //! ```text
-//! (anything)   one transaction, with its line of history: what takes a lock for a moment, as ADD COLUMN does
-//! -- online    one statement at a time, outside of transactions: CREATE INDEX CONCURRENTLY, VALIDATE CONSTRAINT
+//! (anything)   one transaction, with its history row: for statements that hold a lock for a moment, such as ADD COLUMN
+//! -- online    one statement at a time, outside a transaction: CREATE INDEX CONCURRENTLY, VALIDATE CONSTRAINT
 //! ```
 //!
 //! Invariants
-//! - A statement of an online migration may run twice: its process may die before the line of history is written. So it
-//!   says IF NOT EXISTS, or does nothing the second time.
-//! - An index that is added begins with other columns than those the release before has: one that looks good to the
-//!   planner changes the plans of its statements too.
-//! - A transaction locks one table that is in use, or several in the order of the migrations before.
+//! - A statement of an online migration may run twice, because the process may die before it writes the history row. So
+//!   every such statement contains IF NOT EXISTS, or has no effect the second time.
+//! - A new index starts with other columns than the indexes of the previous release. Otherwise the planner may choose
+//!   the new index for statements of the previous release.
+//! - A transaction locks one table that is in use, or several in the same order as earlier migrations.
 //!
-//! Not here: running them without keeping others waiting (`patience`).
+//! Not here: running them without blocking others (`patience`).
 
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::Client;
 
 use crate::Error;
 
-/// Which migrations were applied.
+/// The table of applied migrations.
 pub(super) const HISTORY: &str = "forebay.migration";
 
-/// The first line of a migration that runs outside of transactions.
+/// The first line of a migration that runs outside a transaction.
 const ONLINE: &str = "-- online";
 
 /// One migration.
@@ -35,7 +35,7 @@ pub(super) struct Migration {
     text: &'static str,
 }
 
-/// All of them, oldest first.
+/// All migrations, oldest first.
 const ALL: [Migration; 1] =
     [Migration { version: 1, name: "baseline", text: include_str!("../../migrations/V1__baseline.sql") }];
 
@@ -48,7 +48,7 @@ pub(super) fn all() -> Vec<Migration> {
     ALL.to_vec()
 }
 
-/// Those of the synthetic next release.
+/// The migrations of the synthetic next release.
 #[cfg(feature = "test-release")]
 const NEXT: [Migration; 2] = [
     Migration { version: 2, name: "a_column", text: include_str!("../../tests/next/V2__a_column.sql") },
@@ -67,13 +67,13 @@ impl Migration {
         if self.text.lines().next() == Some(ONLINE) { Kind::Online(statements(self.text)) } else { Kind::Transaction }
     }
 
-    /// The statements of a transaction, with its line of history.
+    /// The statements of a transaction, with its history row.
     pub(super) fn transaction(&self) -> String {
-        format!("{}\n{};", self.text, self.noted())
+        format!("{}\n{};", self.text, self.history_insert())
     }
 
-    /// Notes that it was applied.
-    pub(super) fn noted(&self) -> String {
+    /// The statement that records the migration as applied.
+    pub(super) fn history_insert(&self) -> String {
         let Migration { version, name, .. } = self;
         let checksum = digest(self.text);
         format!("INSERT INTO {HISTORY} (version, name, checksum) VALUES ({version}, '{name}', '{checksum}')")
@@ -91,7 +91,7 @@ pub(super) fn digest(text: &str) -> String {
     Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The statements of an online migration: each ends with a line that ends with a semicolon.
+/// The statements of an online migration. Each ends at a line that ends with a semicolon.
 fn statements(text: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     for line in text.lines().filter(|line| !line.trim_start().starts_with("--") && !line.trim().is_empty()) {
@@ -107,7 +107,7 @@ fn statements(text: &str) -> Vec<String> {
     all
 }
 
-/// The index, with its table's schema, that a statement builds without locking the table.
+/// The index, with its table's schema, that a statement builds concurrently.
 pub(super) fn index_of(statement: &str) -> Option<String> {
     let words: Vec<&str> = statement.split_whitespace().collect();
     let at = |word: &str| words.iter().position(|other| other.eq_ignore_ascii_case(word));
@@ -117,12 +117,12 @@ pub(super) fn index_of(statement: &str) -> Option<String> {
     (create == 0 && concurrently < on).then(|| format!("{schema}.{name}"))
 }
 
-/// What the database has.
+/// The migrations that the database has.
 #[derive(Debug, Default)]
 pub(super) struct History(Vec<(i32, String)>);
 
 impl History {
-    /// Nothing if no migration was ever applied.
+    /// Empty if no migration was ever applied.
     pub(super) async fn read(client: &Client) -> Result<History, Error> {
         let known = "SELECT to_regclass($1) IS NOT NULL";
         if !client.query_one(known, &[&HISTORY]).await?.try_get::<_, bool>(0)? {
@@ -137,18 +137,18 @@ impl History {
         self.0.is_empty()
     }
 
-    /// Has it a migration that this build does not know?
+    /// Does the database have a migration that this build does not know?
     pub(super) fn is_newer(&self) -> bool {
         self.0.iter().any(|(version, _)| all().iter().all(|migration| migration.version < *version))
     }
 
-    /// The migrations that are still to be applied.
+    /// The migrations that remain to be applied.
     pub(super) fn pending(&self) -> Vec<Migration> {
         let has = |migration: &Migration| self.0.iter().any(|(version, _)| *version == migration.version);
         all().into_iter().filter(|migration| !has(migration)).collect()
     }
 
-    /// A migration that was applied with another text than this build's.
+    /// An applied migration whose text differs from this build's.
     pub(super) fn diverged(&self) -> Option<Migration> {
         let differs = |migration: &Migration| {
             let checksum = digest(migration.text);
@@ -196,7 +196,7 @@ mod tests {
         let text = "-- online\n-- Why.\nCREATE INDEX CONCURRENTLY IF NOT EXISTS by_a\n    ON forebay.t (a);\n\n\
                     ALTER TABLE forebay.t VALIDATE CONSTRAINT c;\n";
         let online = Migration { version: 2, name: "two", text };
-        let Kind::Online(statements) = online.kind() else { panic!("it is online") };
+        let Kind::Online(statements) = online.kind() else { panic!("the first migration is online") };
         assert_eq!(statements.len(), 2);
         assert_eq!(index_of(&statements[0]).as_deref(), Some("forebay.by_a"));
         assert_eq!(index_of(&statements[1]), None);

@@ -1,64 +1,64 @@
-//! Setting aside what a paused or lowered definition holds back, so that it costs the claim nothing.
+//! Moves the ready items of a paused or full definition to a blocked stage, so that claims need not read past them.
 //!
 //! Invariants
-//! - It only routes: it may be broken off anywhere, run twice, or run beside itself.
-//! - The far end is moved first, then the queue is vacuumed, then the head: a claim starts at the
-//!   head, and must not climb over dead entries of what was moved.
+//! - Only stages change here. So a call may be interrupted anywhere, repeated, or run concurrently with another.
+//! - The end of the queue is moved first, then the index is vacuumed, then the head is moved. A claim reads from the
+//!   head, and must not read past the dead index entries of moved items.
 //!
-//! Not here: what is let through again (`claim`).
+//! Not here: unblocking items (`claim`).
 
 use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::queue::claim::Gate;
+use crate::queue::claim::BlockingLimit;
 use crate::sql::sql;
 use crate::{Error, Store};
 
-/// The most items one statement moves.
+/// The maximum number of items that one statement moves.
 const BATCH: usize = 1_000;
-/// How many ready items stay in place until the rest is moved and vacuumed: more than claims take
-/// away meanwhile.
+/// How many ready items stay in place until all later ones are moved and vacuumed. Claims take fewer items in that
+/// time.
 const HEAD: i64 = 10_000;
 
-/// A place in a workspace's line.
+/// A position in a workspace's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct QueuePosition {
     pub rank: i64,
     pub item: QueueItemId,
 }
 
 impl Store {
-    /// Moves every ready item of a definition that it holds back out of the others' way, then lets
-    /// through again what it has room for; answers how many were moved.
-    pub async fn clear_the_way(&self, workspace: WorkspaceId, definition: DefinitionId) -> Result<usize, Error> {
-        let moved = self.clear_of(workspace, definition).await?;
-        self.open(&[Gate { workspace, definition, key: None }]).await?;
+    /// Moves every ready item of this definition to a blocked stage, if the definition is paused, limited or deleted.
+    /// Then unblocks as many items as the definition has room for. Returns how many were moved.
+    pub async fn block_definition(&self, workspace: WorkspaceId, definition: DefinitionId) -> Result<usize, Error> {
+        let moved = self.block_all(workspace, definition).await?;
+        self.unblock(&[BlockingLimit { workspace, definition, key: None }]).await?;
         Ok(moved)
     }
 
-    pub(crate) async fn clear_of(&self, workspace: WorkspaceId, definition: DefinitionId) -> Result<usize, Error> {
+    pub(crate) async fn block_all(&self, workspace: WorkspaceId, definition: DefinitionId) -> Result<usize, Error> {
         let mut all = 0;
         if let Some(head) = self.head(workspace).await? {
-            all = self.set_aside_down_to(workspace, definition, Some(head)).await?;
+            all = self.block_down_to(workspace, definition, Some(head)).await?;
             if all > BATCH {
-                // Not ours to vacuum, or out of time: autovacuum comes round, and until then claims
-                // of this workspace are slower.
+                // If this role may not vacuum, or the vacuum timed out, autovacuum does it later. Until then, claims of
+                // this workspace are slower.
                 let _later = self.execute(sql!("execution_queue/vacuum"), &[]).await;
             }
         }
-        Ok(all + self.set_aside_down_to(workspace, definition, None).await?)
+        Ok(all + self.block_down_to(workspace, definition, None).await?)
     }
 
-    async fn set_aside_down_to(
+    async fn block_down_to(
         &self,
         workspace: WorkspaceId,
         definition: DefinitionId,
-        down_to: Option<Place>,
+        down_to: Option<QueuePosition>,
     ) -> Result<usize, Error> {
         let (mut all, mut before) = (0, None);
         loop {
-            let (moved, last) = self.set_aside(workspace, definition, before, down_to).await?;
+            let (moved, last) = self.block_batch(workspace, definition, before, down_to).await?;
             all += moved;
             if moved < BATCH {
                 return Ok(all);
@@ -67,34 +67,34 @@ impl Store {
         }
     }
 
-    /// Moves ready items of a definition that may not start aside, a thousand at a time from the
-    /// last to the first, down to a place; answers how many moved, and where to go on before.
-    pub async fn set_aside(
+    /// Moves one batch of ready items of a definition that may not start them to the blocked stage, from the last item
+    /// to the first, down to a position. Returns how many were moved, and the position before which to continue.
+    pub async fn block_batch(
         &self,
         workspace: WorkspaceId,
         definition: DefinitionId,
-        before: Option<Place>,
-        down_to: Option<Place>,
-    ) -> Result<(usize, Option<Place>), Error> {
-        let before = before.unwrap_or(Place { rank: i64::MAX, item: QueueItemId(Uuid::max()) });
-        let down_to = down_to.unwrap_or(Place { rank: i64::MIN, item: QueueItemId(Uuid::nil()) });
+        before: Option<QueuePosition>,
+        down_to: Option<QueuePosition>,
+    ) -> Result<(usize, Option<QueuePosition>), Error> {
+        let before = before.unwrap_or(QueuePosition { rank: i64::MAX, item: QueueItemId(Uuid::max()) });
+        let down_to = down_to.unwrap_or(QueuePosition { rank: i64::MIN, item: QueueItemId(Uuid::nil()) });
         let rows = self
             .query(
-                sql!("execution_queue/set_aside"),
+                sql!("execution_queue/block"),
                 &[&workspace.0, &definition.0, &before.rank, &before.item.0, &down_to.rank, &down_to.item.0],
             )
             .await?;
-        let places: Result<Vec<Place>, Error> = rows.iter().map(place).collect();
-        let places = places?;
-        Ok((places.len(), places.into_iter().min()))
+        let positions: Result<Vec<QueuePosition>, Error> = rows.iter().map(position_of).collect();
+        let positions = positions?;
+        Ok((positions.len(), positions.into_iter().min()))
     }
 
-    /// Where a workspace's head ends; none if no more than that wait.
-    async fn head(&self, workspace: WorkspaceId) -> Result<Option<Place>, Error> {
-        self.query(sql!("execution_queue/head"), &[&workspace.0, &HEAD]).await?.first().map(place).transpose()
+    /// The position where a workspace's head ends; None if no more than `HEAD` items are ready.
+    async fn head(&self, workspace: WorkspaceId) -> Result<Option<QueuePosition>, Error> {
+        self.query(sql!("execution_queue/head"), &[&workspace.0, &HEAD]).await?.first().map(position_of).transpose()
     }
 }
 
-fn place(row: &Row) -> Result<Place, Error> {
-    Ok(Place { rank: row.try_get(0)?, item: QueueItemId(row.try_get(1)?) })
+fn position_of(row: &Row) -> Result<QueuePosition, Error> {
+    Ok(QueuePosition { rank: row.try_get(0)?, item: QueueItemId(row.try_get(1)?) })
 }

@@ -1,18 +1,19 @@
-//! Who may start next: the claim, and what feeds it.
+//! The claim, which decides which items start next, and the functions that make items ready for it.
 //!
 //! Invariants
-//! - A slot is a queue row at stage 5; nothing else counts slots, so nothing can drift.
-//! - Only `claim` makes rows hold a slot, under the shard's lock; whatever changes a limit takes
-//!   the same lock (a trigger); freeing needs none.
-//! - Everything else here only routes: it may race, be repeated or be late without harm.
+//! - A slot is a queue row with stage 5. No counter counts slots, so none can be wrong.
+//! - Only `claim` gives a slot to a queue row, under the shard's lock. A change of a limit takes the same lock (in a
+//!   trigger); freeing a slot needs no lock.
+//! - Every other function here only moves items between stages. It may run concurrently, be repeated or be late without
+//!   harm.
 //!
-//! Not here: whose turn it is (`kernel::queue::ring`), starting engines (`server::queue::dispatch`).
+//! Not here: whose turn it is (`kernel::queue::round_robin`), starting engines (`server::queue::dispatch`).
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, ProcessId, QueueItemId, VersionId, WorkspaceId};
-use kernel::queue::ring::Ask;
+use kernel::queue::round_robin::Quota;
 use kernel::signals::trace::TraceParent;
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -22,7 +23,8 @@ use crate::json::Json;
 use crate::sql::sql;
 use crate::{Error, Store, release};
 
-/// A run that was claimed and begun in one commit, or begun, resumed or woken later: all it needs.
+/// What a run needs to perform its nodes: a run that begins in the commit of its claim or later, or one that is resumed
+/// or woken.
 #[derive(Clone, Debug)]
 pub struct Begun {
     pub execution: ExecutionId,
@@ -33,7 +35,7 @@ pub struct Begun {
     pub input: Value,
     pub trigger: Value,
     pub created_at: Timestamp,
-    /// How long it may still run; zero if its time is over.
+    /// How long the run may still take; zero if its deadline has passed.
     pub deadline_in: Duration,
     /// The trace it belongs to.
     pub trace: TraceParent,
@@ -41,107 +43,107 @@ pub struct Begun {
 
 /// A claimed item.
 #[derive(Clone, Debug)]
-pub struct Claimed {
+pub struct ClaimedItem {
     pub item: QueueItemId,
     pub workspace: WorkspaceId,
     pub definition: DefinitionId,
     pub attempts: u32,
-    /// An earlier start of it may have happened.
+    /// The item may have been started before under another claim.
     pub in_doubt: bool,
-    /// Its definition was deleted.
-    pub gone: bool,
-    /// It was enqueued by a build with newer rules than this one.
+    /// The item's definition was deleted.
+    pub definition_deleted: bool,
+    /// The item was enqueued by a newer build, with rules (`kernel::SEMANTICS`) that this build does not know.
     pub newer: bool,
     /// The trace it belongs to.
     pub trace: TraceParent,
-    /// How long it could have started before it was claimed; unknown for one that was taken over.
+    /// How long the item was ready before it was claimed; None after a takeover.
     pub waited: Option<Duration>,
-    /// It runs already, here.
+    /// The run, if it has already begun in this process.
     pub begun: Option<Begun>,
 }
 
-/// How a workspace that was asked stands after the claim.
+/// The state of a requested workspace after the claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct WorkspaceState {
     pub workspace: WorkspaceId,
     pub running: i32,
     pub limit: i32,
     pub more: bool,
-    /// Something was put back behind its gate.
-    pub put_back: bool,
-    /// Definitions whose items may not start, and are to be moved out of its way.
+    /// An item that had passed a limit was blocked again, because that limit is full now.
+    pub blocked_again: bool,
+    /// Definitions whose ready items may not start; these items have to be moved to blocked.
     pub blocked_definitions: Vec<DefinitionId>,
     pub weight: i32,
 }
 
-impl Asked {
-    /// There is a slot, and something for it.
-    pub fn could_go_on(&self) -> bool {
+impl WorkspaceState {
+    /// The workspace has a free slot and another ready item.
+    pub fn can_claim_more(&self) -> bool {
         self.more && self.running < self.limit
     }
 
-    /// Full, with something waiting.
-    pub fn at_capacity(&self) -> bool {
+    /// All slots of the workspace are taken, and more items are ready.
+    pub fn is_full_with_items_waiting(&self) -> bool {
         self.more && self.running >= self.limit
     }
 }
 
-/// What a claim brought.
+/// The result of a claim.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    pub items: Vec<Claimed>,
-    pub asked: Vec<Asked>,
-    /// Those whose shard somebody else was claiming from: to be asked again, shard by shard.
+    pub items: Vec<ClaimedItem>,
+    pub workspaces: Vec<WorkspaceState>,
+    /// Workspaces whose shard was locked by another process's claim. The caller claims for them again, shard by shard.
     pub busy: Vec<WorkspaceId>,
 }
 
-/// Something that waits for room: a definition, or one of its keys.
+/// A limit that blocks items: that of a definition, or that of one of its concurrency keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Gate {
+pub struct BlockingLimit {
     pub workspace: WorkspaceId,
     pub definition: DefinitionId,
     pub key: Option<String>,
 }
 
-/// Where a look at a shard's gates goes on.
+/// Where the next scan of the limits that block items of a shard continues.
 #[derive(Clone, Debug, Default)]
-pub struct GatesFrom {
-    definition: Option<Gate>,
-    key: Option<Gate>,
+pub struct LimitCursor {
+    definition: Option<BlockingLimit>,
+    key: Option<BlockingLimit>,
 }
 
-impl GatesFrom {
-    /// Does the next look begin at the first gate?
+impl LimitCursor {
+    /// Does the next scan begin at the first limit?
     pub fn is_start(&self) -> bool {
         self.definition.is_none() && self.key.is_none()
     }
 }
 
-/// The most definitions, and the most keys, one look finds.
-const GATES: usize = 5_000;
+/// The maximum number of definitions, and of keys, that one scan finds.
+const MAX_LIMITS: usize = 5_000;
 
-/// Who may be called dead, and when.
+/// When a process may be declared dead.
 #[derive(Clone, Copy, Debug)]
-pub struct Silence {
-    /// Silent for so long is dead.
+pub struct LivenessRule {
+    /// A process that has been silent for this long is dead.
     pub dead_after: Duration,
-    /// The caller's own heartbeats were steady all that time.
+    /// The caller's own heartbeats were steady during that time; if not, silence proves nothing.
     pub steady: bool,
 }
 
 impl Store {
-    /// Claims up to what each ask wants and its limits leave. With `engine` the claimer is the
-    /// runner, and what can be is begun in the same commit. Asks of one shard wait for its lock; asks of
-    /// several wait for none, and those of a shard that was not to be had are answered `busy`.
+    /// Claims as many items as each request wants and its limits allow. If `engine` is given, the claimer itself runs
+    /// the items, and they begin in the same commit where possible. Requests of one shard wait for the lock of that
+    /// shard. Requests of several shards wait for no lock: a workspace whose shard is locked is returned as `busy`.
     pub async fn claim(
         &self,
-        asks: &[Ask],
+        quotas: &[Quota],
         claim: ClaimId,
         process: ProcessId,
         engine: Option<&str>,
     ) -> Result<Claims, Error> {
-        let workspaces: Vec<Uuid> = asks.iter().map(|ask| ask.workspace.0).collect();
-        let wanted: Vec<i32> = asks.iter().map(|ask| ask.want).collect();
+        let workspaces: Vec<Uuid> = quotas.iter().map(|quota| quota.workspace.0).collect();
+        let wanted: Vec<i32> = quotas.iter().map(|quota| quota.limit).collect();
         let rows = self
             .query(
                 sql!("execution_queue/claim"),
@@ -153,27 +155,34 @@ impl Store {
             match row.try_get("kind")? {
                 "item" => claims.items.push(claimed(&row)?),
                 "busy" => claims.busy.push(WorkspaceId(row.try_get("workspace")?)),
-                _ => claims.asked.push(asked(&row)?),
+                _ => claims.workspaces.push(workspace_state(&row)?),
             }
         }
         Ok(claims)
     }
 
-    /// The workspaces of a shard with something ready and a free slot, with their weights.
-    pub async fn sweep(&self, shard: i16) -> Result<Vec<(WorkspaceId, i32)>, Error> {
-        let rows = self.query(sql!("execution_queue/sweep"), &[&shard]).await?;
+    /// The workspaces of these shards that have a ready item and a free slot, with their weights.
+    pub async fn sweep(&self, shards: &[i16]) -> Result<Vec<(WorkspaceId, i32)>, Error> {
+        let rows = self.query(sql!("execution_queue/sweep"), &[&shards]).await?;
         rows.iter().map(|row| Ok((WorkspaceId(row.try_get(0)?), row.try_get(1)?))).collect()
     }
 
-    /// Keys and definitions of a shard for which something waits, a bounded number; the next call
-    /// goes on behind them, and after the last begins anew.
-    pub async fn sweep_gates(&self, shard: i16, from: &mut GatesFrom) -> Result<Vec<Gate>, Error> {
-        let nil = Gate { workspace: WorkspaceId(Uuid::nil()), definition: DefinitionId(Uuid::nil()), key: None };
+    /// Of these shards, those with something for a pass that unblocks items, or ends items of what was deleted.
+    pub async fn shards_in_use(&self, shards: &[i16]) -> Result<Vec<i16>, Error> {
+        let rows = self.query(sql!("execution_queue/shards_in_use"), &[&shards]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Definitions and keys of a shard that block items, a bounded number. The next call continues after them; after
+    /// the last one it starts again with the first.
+    pub async fn blocking_limits(&self, shard: i16, from: &mut LimitCursor) -> Result<Vec<BlockingLimit>, Error> {
+        let nil =
+            BlockingLimit { workspace: WorkspaceId(Uuid::nil()), definition: DefinitionId(Uuid::nil()), key: None };
         let (definition, key) = (from.definition.as_ref().unwrap_or(&nil), from.key.as_ref().unwrap_or(&nil));
         let after_key = key.key.as_deref().unwrap_or_default();
         let rows = self
             .query(
-                sql!("execution_queue/sweep_gates"),
+                sql!("execution_queue/blocking_limits"),
                 &[
                     &shard,
                     &definition.workspace.0,
@@ -184,47 +193,50 @@ impl Store {
                 ],
             )
             .await?;
-        let gate = |row: &Row| -> Result<Gate, Error> {
-            Ok(Gate {
+        let limit_of = |row: &Row| -> Result<BlockingLimit, Error> {
+            Ok(BlockingLimit {
                 workspace: WorkspaceId(row.try_get(0)?),
                 definition: DefinitionId(row.try_get(1)?),
                 key: row.try_get(2)?,
             })
         };
-        let gates: Vec<Gate> = rows.iter().map(gate).collect::<Result<_, _>>()?;
-        let (keys, definitions): (Vec<&Gate>, Vec<&Gate>) = gates.iter().partition(|gate| gate.key.is_some());
-        let next = |some: &[&Gate]| if some.len() < GATES { None } else { some.last().map(|gate| (*gate).clone()) };
-        *from = GatesFrom { definition: next(&definitions), key: next(&keys) };
-        Ok(gates)
+        let limits: Vec<BlockingLimit> = rows.iter().map(limit_of).collect::<Result<_, _>>()?;
+        let (keys, definitions): (Vec<&BlockingLimit>, Vec<&BlockingLimit>) =
+            limits.iter().partition(|limit| limit.key.is_some());
+        let next = |some: &[&BlockingLimit]| {
+            if some.len() < MAX_LIMITS { None } else { some.last().map(|limit| (*limit).clone()) }
+        };
+        *from = LimitCursor { definition: next(&definitions), key: next(&keys) };
+        Ok(limits)
     }
 
-    /// Lets what waits at these gates through as far as there is room; answers whom to ask.
-    pub async fn open(&self, gates: &[Gate]) -> Result<Vec<WorkspaceId>, Error> {
-        if gates.is_empty() {
+    /// Unblocks items of these limits as far as there is room. Returns the workspaces to claim for.
+    pub async fn unblock(&self, limits: &[BlockingLimit]) -> Result<Vec<WorkspaceId>, Error> {
+        if limits.is_empty() {
             return Ok(Vec::new());
         }
-        let workspaces: Vec<Uuid> = gates.iter().map(|gate| gate.workspace.0).collect();
-        let definitions: Vec<Uuid> = gates.iter().map(|gate| gate.definition.0).collect();
-        let keys: Vec<Option<&str>> = gates.iter().map(|gate| gate.key.as_deref()).collect();
-        let rows = self.query(sql!("execution_queue/open"), &[&workspaces, &definitions, &keys]).await?;
+        let workspaces: Vec<Uuid> = limits.iter().map(|limit| limit.workspace.0).collect();
+        let definitions: Vec<Uuid> = limits.iter().map(|limit| limit.definition.0).collect();
+        let keys: Vec<Option<&str>> = limits.iter().map(|limit| limit.key.as_deref()).collect();
+        let rows = self.query(sql!("execution_queue/unblock"), &[&workspaces, &definitions, &keys]).await?;
         rows.iter().map(|row| Ok(WorkspaceId(row.try_get(0)?))).collect()
     }
 
-    /// Moves delayed items whose time has come on; answers whom to ask, and how many moved.
-    pub async fn ripen(&self) -> Result<(Vec<WorkspaceId>, usize), Error> {
-        let rows = self.query(sql!("execution_queue/ripen"), &[]).await?;
+    /// Makes delayed items ready once they are due. Returns the workspaces to claim for, and how many items moved.
+    pub async fn promote(&self) -> Result<(Vec<WorkspaceId>, usize), Error> {
+        let rows = self.query(sql!("execution_queue/promote"), &[]).await?;
         let mut ready = std::collections::BTreeSet::new();
-        let mut gates = std::collections::BTreeSet::new();
+        let mut limits = std::collections::BTreeSet::new();
         for row in &rows {
             let workspace = WorkspaceId(row.try_get(0)?);
             let definition = DefinitionId(row.try_get(2)?);
             match row.try_get::<_, i16>(1)? {
                 0 => drop(ready.insert(workspace)),
-                2 => drop(gates.insert(Gate { workspace, definition, key: row.try_get(3)? })),
-                _ => drop(gates.insert(Gate { workspace, definition, key: None })),
+                2 => drop(limits.insert(BlockingLimit { workspace, definition, key: row.try_get(3)? })),
+                _ => drop(limits.insert(BlockingLimit { workspace, definition, key: None })),
             }
         }
-        ready.extend(self.open(&gates.into_iter().collect::<Vec<_>>()).await?);
+        ready.extend(self.unblock(&limits.into_iter().collect::<Vec<_>>()).await?);
         Ok((ready.into_iter().collect(), rows.len()))
     }
 
@@ -234,27 +246,32 @@ impl Store {
         Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
     }
 
-    /// Claimed → dispatched; answers the items that this claim still held.
-    pub async fn dispatched(&self, items: &[QueueItemId], claim: ClaimId) -> Result<Vec<QueueItemId>, Error> {
-        let ids: Vec<Uuid> = items.iter().map(|item| item.0).collect();
-        let rows = self.query(sql!("execution_queue/dispatched"), &[&ids, &claim.0]).await?;
+    /// Claimed → dispatched. Returns the items that this claim still held.
+    pub async fn mark_dispatched(&self, items: &[QueueItemId], claim: ClaimId) -> Result<Vec<QueueItemId>, Error> {
+        self.mark_started(&items.iter().map(|item| (*item, claim)).collect::<Vec<_>>()).await
+    }
+
+    /// Like `mark_dispatched`, for items of several claims.
+    pub async fn mark_started(&self, items: &[(QueueItemId, ClaimId)]) -> Result<Vec<QueueItemId>, Error> {
+        let (ids, claims): (Vec<Uuid>, Vec<Uuid>) = items.iter().map(|(item, claim)| (item.0, claim.0)).unzip();
+        let rows = self.query(sql!("execution_queue/mark_dispatched"), &[&ids, &claims]).await?;
         rows.iter().map(|row| Ok(QueueItemId(row.try_get(0)?))).collect()
     }
 
-    /// Claimed → pending, no attempt: the start was never sent.
-    pub async fn give_back(
+    /// Claimed → pending, because the start was certainly never sent. This does not count as an attempt.
+    pub async fn requeue_unsent(
         &self,
         items: &[QueueItemId],
         claim: ClaimId,
         delay: Duration,
     ) -> Result<Vec<QueueItemId>, Error> {
         let ids: Vec<Uuid> = items.iter().map(|item| item.0).collect();
-        let rows = self.query(sql!("execution_queue/give_back"), &[&ids, &claim.0, &delay.as_secs_f64()]).await?;
+        let rows = self.query(sql!("execution_queue/requeue_unsent"), &[&ids, &claim.0, &delay.as_secs_f64()]).await?;
         rows.iter().map(|row| Ok(QueueItemId(row.try_get(0)?))).collect()
     }
 
-    /// Claimed → pending, one attempt spent: the engine refused it.
-    pub async fn requeue(
+    /// Claimed → pending, because the engine refused the item. This counts as an attempt.
+    pub async fn requeue_refused(
         &self,
         item: QueueItemId,
         claim: ClaimId,
@@ -263,24 +280,24 @@ impl Store {
     ) -> Result<u32, Error> {
         let reason = kernel::run::failure::Failure::new(kernel::run::failure::Class::DispatchRefused, reason).message;
         let row = self
-            .query(sql!("execution_queue/requeue"), &[&item.0, &claim.0, &reason, &backoff.as_secs_f64()])
+            .query(sql!("execution_queue/requeue_refused"), &[&item.0, &claim.0, &reason, &backoff.as_secs_f64()])
             .await?
             .pop()
-            .ok_or_else(|| Error::Conflict(format!("claim {claim} no longer holds {item}")))?;
+            .ok_or_else(|| Error::Conflict(format!("claim {claim} no longer holds queue item {item}")))?;
         attempts(&row, "attempt_count")
     }
 
-    /// What a claim took, when its answer was lost.
-    pub async fn claimed_under(&self, shards: &[i16], claim: ClaimId) -> Result<Vec<Claimed>, Error> {
-        let rows = self.query(sql!("execution_queue/claimed_under"), &[&shards, &claim.0]).await?;
+    /// The items of a claim whose reply was lost; they still have to be started.
+    pub async fn items_of_claim(&self, shards: &[i16], claim: ClaimId) -> Result<Vec<ClaimedItem>, Error> {
+        let rows = self.query(sql!("execution_queue/items_of_claim"), &[&shards, &claim.0]).await?;
         let item = |row: &Row| {
-            Ok(Claimed {
+            Ok(ClaimedItem {
                 item: QueueItemId(row.try_get("id")?),
                 workspace: WorkspaceId(row.try_get("workspace_id")?),
                 definition: DefinitionId(row.try_get("workflow_definition_id")?),
                 attempts: attempts(row, "attempt_count")?,
                 in_doubt: row.try_get("in_doubt")?,
-                gone: row.try_get("gone")?,
+                definition_deleted: row.try_get("definition_deleted")?,
                 newer: false,
                 trace: TraceParent::of_execution(ExecutionId(row.try_get("id")?)),
                 waited: None,
@@ -291,7 +308,7 @@ impl Store {
     }
 }
 
-fn claimed(row: &Row) -> Result<Claimed, Error> {
+fn claimed(row: &Row) -> Result<ClaimedItem, Error> {
     let item = QueueItemId(row.try_get("item")?);
     let workspace = WorkspaceId(row.try_get("workspace")?);
     let definition = DefinitionId(row.try_get("definition")?);
@@ -299,13 +316,13 @@ fn claimed(row: &Row) -> Result<Claimed, Error> {
         true => Some(begun(row, item.execution(), workspace, definition, row.try_get("epoch")?)?),
         false => None,
     };
-    Ok(Claimed {
+    Ok(ClaimedItem {
         item,
         workspace,
         definition,
         attempts: attempts(row, "attempts")?,
         in_doubt: row.try_get("in_doubt")?,
-        gone: row.try_get("gone")?,
+        definition_deleted: row.try_get("definition_deleted")?,
         newer: row.try_get("newer")?,
         trace: trace(row.try_get("trace")?, item.execution()),
         waited: Some(millis(row.try_get("waited_ms")?)),
@@ -334,19 +351,19 @@ pub(crate) fn begun(
     })
 }
 
-/// The trace of an execution: the one its start came with, else its own.
+/// The trace of an execution: the one that its start request named, otherwise one of its own.
 pub(crate) fn trace(stored: Option<&str>, execution: ExecutionId) -> TraceParent {
     stored.and_then(TraceParent::parse).unwrap_or_else(|| TraceParent::of_execution(execution))
 }
 
-fn asked(row: &Row) -> Result<Asked, Error> {
+fn workspace_state(row: &Row) -> Result<WorkspaceState, Error> {
     let blocked_definitions: Option<Vec<Uuid>> = row.try_get("blocked_definitions")?;
-    Ok(Asked {
+    Ok(WorkspaceState {
         workspace: WorkspaceId(row.try_get("workspace")?),
         running: row.try_get("running")?,
         limit: row.try_get("max_running")?,
         more: row.try_get("more")?,
-        put_back: row.try_get("put_back")?,
+        blocked_again: row.try_get("blocked_again")?,
         blocked_definitions: blocked_definitions.unwrap_or_default().into_iter().map(DefinitionId).collect(),
         weight: row.try_get("weight")?,
     })
@@ -357,7 +374,7 @@ pub(crate) fn attempts(row: &Row, column: &str) -> Result<u32, Error> {
     u32::try_from(count).map_err(|_| Error::Corrupt(format!("{column} is {count}")))
 }
 
-/// Milliseconds from the database; what lies in the past is now.
+/// Milliseconds from the database; a negative value becomes zero.
 pub(crate) fn millis(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }

@@ -1,42 +1,42 @@
-//! What people decide about what waits and runs: pausing, resuming, deleting, ending by force.
+//! Operator commands: pause, resume, delete, terminate.
 //!
 //! Invariants
-//! - Every change is guarded by the state it leaves, may be repeated, and has its audit row in the
-//!   same commit; a repetition that changes nothing leaves none.
-//! - A pause or a deletion of a workspace or definition takes the shard's lock (a trigger): no claim
-//!   straddles it.
-//! - A run that a process holds is fenced before anything else; its slot stays taken until that
-//!   process confirms or is dead. Dying before the commit leaves it running; after it, the owner's
-//!   next look at its rows, or the next owner, ends it.
+//! - Every change names the status it leaves, may be repeated, and writes its audit row in the same commit. A
+//!   repetition that changes nothing writes no audit row.
+//! - Pausing or deleting a workspace or definition takes the shard's lock (in a trigger), so no claim overlaps the
+//!   change.
+//! - To terminate a run that a process owns, the owner is fenced first. The run keeps its slot until the owner confirms
+//!   or is dead. After a crash before the commit, the run continues. After the commit, the owner ends the run at its
+//!   next poll; if the owner is dead, the next owner does.
 //!
-//! Not here: carrying a deletion through (`deletion`), asking a run to end by itself (`execution`).
+//! Not here: carrying a deletion through (`deletion`), requesting a cancel (`execution`).
 
-use kernel::execution::{self, Terminate};
+use kernel::execution::{self, Termination};
 use kernel::ids::{DefinitionId, ExecutionId, ProcessId, WorkspaceId};
 use kernel::run::failure::{Class, Failure};
 use serde_json::{Value, json};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::run::{Ended, ended};
+use crate::run::{EndResult, end_result_of};
 use crate::schedule;
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, parsed};
 
-/// What a forced end did.
+/// The result of a termination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminated {
-    /// Nobody ran it: it is over.
-    AtOnce(Ended),
-    /// Its owner is fenced out and is to abort it.
+    /// No process owned the execution, so this call ended it.
+    AtOnce(EndResult),
+    /// The owner is fenced and has to abort the run.
     Fenced(ProcessId),
-    /// It had already ended.
+    /// The execution had already ended.
     AlreadyEnded,
 }
 
 impl Store {
-    /// Pauses or resumes a workspace; answers whether that changed anything.
+    /// Pauses or resumes a workspace. Returns whether that changed anything.
     pub async fn pause_workspace(&self, id: WorkspaceId, paused: bool, actor: &str) -> Result<bool, Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
@@ -51,7 +51,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Pauses or resumes a definition; answers whether that changed anything. A draft is neither: a conflict.
+    /// Pauses or resumes a definition. Returns whether that changed anything. For a draft, the result is a `Conflict`.
     pub async fn pause_definition(
         &self,
         workspace: WorkspaceId,
@@ -65,10 +65,10 @@ impl Store {
         if transaction.query(sql!("workflow_definition/pause"), &[&id.0, &workspace.0, &from, &to]).await?.is_empty() {
             drop(transaction);
             drop(client);
-            let known = self.definition(crate::definition::Which::Id(id), Some(workspace)).await?;
+            let known = self.definition(crate::definition::DefinitionRef::Id(id), Some(workspace)).await?;
             return match known.status == to {
                 true => Ok(false),
-                false => Err(Error::Conflict(format!("the definition is {}", known.status))),
+                false => Err(Error::Conflict(format!("the definition is {}: publish a version first", known.status))),
             };
         }
         let action = if paused { "definition.pause" } else { "definition.resume" };
@@ -77,49 +77,50 @@ impl Store {
         Ok(true)
     }
 
-    /// Marks a workspace deleted, its secrets, webhooks and hooks gone with it; the rest follows by itself.
+    /// Marks a workspace deleted, and deletes its secrets, webhooks and triggers. Background loops end its items and
+    /// executions.
     pub async fn delete_workspace(&self, id: WorkspaceId, actor: &str) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let row = transaction.query_opt(sql!("workspace/delete"), &[&id.0]).await?.ok_or(Error::NotFound)?;
         transaction.execute(sql!("secret/delete_all"), &[&id.0]).await?;
         transaction.execute(sql!("webhook/delete_all"), &[&id.0]).await?;
-        transaction.execute(sql!("hook/delete_all"), &[&id.0]).await?;
+        transaction.execute(sql!("trigger/delete_all"), &[&id.0]).await?;
         let detail = json!({ "name": row.try_get::<_, String>(0)? });
         audit(&transaction, Some(id), actor, "workspace.delete", "workspace", id.0, &detail).await?;
         Ok(transaction.commit().await?)
     }
 
-    /// Marks a definition deleted; the rest follows by itself.
+    /// Marks a definition deleted. Background loops fail its queued items.
     pub async fn delete_definition(&self, workspace: WorkspaceId, id: DefinitionId, actor: &str) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let rows = transaction.query_opt(sql!("workflow_definition/delete"), &[&id.0, &workspace.0]).await?;
         let detail = json!({ "name": rows.ok_or(Error::NotFound)?.try_get::<_, String>(0)? });
-        transaction.execute(sql!("event_binding/forget"), &[&id.0]).await?;
-        transaction.execute(sql!("hook/forget"), &[&id.0]).await?;
-        schedule::end(&transaction, id).await?;
+        transaction.execute(sql!("event_binding/delete_of_definition"), &[&id.0]).await?;
+        transaction.execute(sql!("trigger/delete_of_definition"), &[&id.0]).await?;
+        schedule::end_schedules_of(&transaction, id).await?;
         audit(&transaction, Some(workspace), actor, "definition.delete", "definition", id.0, &detail).await?;
         Ok(transaction.commit().await?)
     }
 
-    /// Ends an execution by force: at once if nobody runs it, else by fencing its owner out. Repeatable.
+    /// Terminates an execution: immediately if no process owns it, otherwise by fencing its owner. Repeatable.
     pub async fn terminate(&self, id: ExecutionId, workspace: WorkspaceId, actor: &str) -> Result<Terminated, Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let row = transaction.query_opt(sql!("workflow_execution/lock_run"), &[&id.0, &workspace.0]).await?;
         let row = row.ok_or(Error::NotFound)?;
         if row.try_get("child")? {
-            return Err(Error::Conflict("a child ends with its root: cancel it, or end the root by force".to_owned()));
+            return Err(Error::Conflict("a child cannot be terminated: cancel it, or terminate its root".to_owned()));
         }
         let status = parsed(&row, "status", execution::Status::parse)?;
         let terminated = match execution::terminate(status, row.try_get("owned")?) {
-            Terminate::Over => return Ok(Terminated::AlreadyEnded),
-            Terminate::AtOnce => Terminated::AtOnce(end_now(&transaction, id, status, actor).await?),
-            Terminate::Fence => {
+            Termination::AlreadyEnded => return Ok(Terminated::AlreadyEnded),
+            Termination::EndNow => Terminated::AtOnce(end_now(&transaction, id, status, actor).await?),
+            Termination::AbortOwner => {
                 let row = transaction.query_one(sql!("workflow_execution/fence"), &[&id.0, &workspace.0]).await?;
                 let fenced = Terminated::Fenced(ProcessId(row.try_get("owner")?));
-                if !row.try_get::<_, bool>("news")? {
+                if !row.try_get::<_, bool>("is_new")? {
                     return Ok(fenced);
                 }
                 fenced
@@ -131,9 +132,9 @@ impl Store {
     }
 }
 
-/// How an execution ends that somebody ended by force.
+/// The failure of a terminated execution.
 pub fn terminated() -> Failure {
-    Failure::new(Class::Terminated, "it was ended by force, on request")
+    Failure::new(Class::Terminated, "the execution was terminated on request")
 }
 
 /// Ends an execution whose row the caller has locked.
@@ -142,7 +143,7 @@ async fn end_now(
     id: ExecutionId,
     from: execution::Status,
     actor: &str,
-) -> Result<Ended, Error> {
+) -> Result<EndResult, Error> {
     let error = serde_json::to_value(terminated()).unwrap_or_default();
     let (outcome, from) = (execution::Status::Canceled.name(), from.name());
     let row: Row = transaction
@@ -159,5 +160,5 @@ async fn end_now(
             ],
         )
         .await?;
-    ended(&row)
+    end_result_of(&row)
 }

@@ -1,7 +1,7 @@
-//! The dead letter: items that FAILED, kept until somebody dismisses them.
+//! Dead letters: queue items that FAILED, kept until a person dismisses them.
 //!
 //! Invariants
-//! - A letter holds no slot and never moves again; dismissing takes the ticket away and leaves the
+//! - A dead letter holds no slot, and its status never changes again. Dismissing deletes the queue item and keeps the
 //!   execution.
 //!
 //! Not here: running it again (`enqueue`), how items fail (`run`).
@@ -17,51 +17,57 @@ use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, parsed};
 
-/// An item that failed.
+/// A queue item that failed.
 #[derive(Clone, Debug)]
-pub struct Letter {
+pub struct DeadLetter {
     pub item: QueueItemId,
     pub workspace: WorkspaceId,
     pub definition: DefinitionId,
     pub definition_name: Option<String>,
     pub attempts: i32,
     pub last_error: Option<String>,
-    /// How its execution ended and why; none if that is kept no longer.
+    /// How the execution ended and why; None if the execution was deleted.
     pub execution_status: Option<execution::Status>,
     pub error: Option<Value>,
     pub created_at: Timestamp,
     pub failed_at: Option<Timestamp>,
 }
 
-/// Which letters.
+/// Which dead letters to list. A field that is None adds no condition.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Which {
+pub struct DeadLetterFilter {
     pub workspace: Option<WorkspaceId>,
     pub definition: Option<DefinitionId>,
-    /// Those before this one: the newest come first.
+    /// Only dead letters older than this item.
     pub before: Option<QueueItemId>,
 }
 
 impl Store {
-    /// Dead letters, the newest first.
-    pub async fn letters(&self, which: Which, limit: i64) -> Result<Vec<Letter>, Error> {
-        let workspace = which.workspace.map(|workspace| workspace.0);
-        let definition = which.definition.map(|definition| definition.0);
-        let before = which.before.map(|item| item.0);
-        let rows = self.query(sql!("execution_queue/letters"), &[&workspace, &definition, &before, &limit]).await?;
-        let mut letters = rows.iter().map(letter).collect::<Result<Vec<_>, _>>()?;
-        letters.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        Ok(letters)
+    /// Dead letters, newest first.
+    pub async fn dead_letters(&self, filter: DeadLetterFilter, limit: i64) -> Result<Vec<DeadLetter>, Error> {
+        let workspace = filter.workspace.map(|workspace| workspace.0);
+        let definition = filter.definition.map(|definition| definition.0);
+        let before = filter.before.map(|item| item.0);
+        let rows =
+            self.query(sql!("execution_queue/dead_letters"), &[&workspace, &definition, &before, &limit]).await?;
+        let mut dead_letters = rows.iter().map(dead_letter).collect::<Result<Vec<_>, _>>()?;
+        dead_letters.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(dead_letters)
     }
 
-    /// Takes a letter away, with its audit row in one commit. What has not failed is a conflict; what
-    /// has no ticket any more is not found.
+    /// Dismisses a dead letter, with its audit row in one commit. An item that has not failed is a `Conflict`; a
+    /// missing item is `NotFound`.
     pub async fn dismiss(&self, item: QueueItemId, workspace: WorkspaceId, actor: &str) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let row = transaction.query_opt(sql!("execution_queue/status"), &[&item.0, &workspace.0]).await?;
         let status = parsed(&row.ok_or(Error::NotFound)?, "status", Status::parse)?;
-        status.after(Step::Dismiss).map_err(|illegal| Error::Conflict(illegal.to_string()))?;
+        if status.after(Step::Dismiss).is_none() {
+            return Err(Error::Conflict(format!(
+                "a {} queue item cannot be dismissed; only failed ones can",
+                status.name()
+            )));
+        }
         if transaction.query(sql!("execution_queue/dismiss"), &[&item.0, &workspace.0]).await?.is_empty() {
             return Err(Error::NotFound);
         }
@@ -70,9 +76,9 @@ impl Store {
     }
 }
 
-fn letter(row: &Row) -> Result<Letter, Error> {
+fn dead_letter(row: &Row) -> Result<DeadLetter, Error> {
     let status: Option<&str> = row.try_get("execution_status")?;
-    Ok(Letter {
+    Ok(DeadLetter {
         item: QueueItemId(row.try_get("id")?),
         workspace: WorkspaceId(row.try_get("workspace_id")?),
         definition: DefinitionId(row.try_get("workflow_definition_id")?),

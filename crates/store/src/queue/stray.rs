@@ -1,9 +1,10 @@
-//! Slots that nobody looks after: their execution is missing, or runs on an engine that is not served here.
+//! Strays: slots whose execution row is missing, or whose execution runs on an engine that this process does not serve.
 //!
 //! Invariants
-//! - A slot whose execution is missing becomes a dead letter, with its audit row: never silently nothing.
+//! - If the execution row is missing, its queue item becomes a dead letter with an audit row. The item never disappears
+//!   silently.
 //!
-//! Not here: when a slot is given up (`server::queue::strays`), runs of an engine elsewhere (`handed_over`).
+//! Not here: when to give a slot up (`server::queue::strays`), runs of an external engine (`run::handed_over`).
 
 use kernel::ids::{ExecutionId, WorkspaceId};
 use tokio_postgres::Row;
@@ -13,24 +14,25 @@ use crate::run::uuids;
 use crate::sql::sql;
 use crate::{Error, Store};
 
-/// A slot that no engine served here looks after.
+/// A slot that no engine of this process is responsible for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     pub execution: ExecutionId,
     pub workspace: WorkspaceId,
-    /// Somebody deleted its execution.
+    /// The execution's row was deleted.
     pub missing: bool,
-    /// The engine that its execution runs on, if it has one.
+    /// The engine on which the execution runs; None if it has not begun.
     pub engine: Option<String>,
-    /// Somebody ended it by force.
+    /// The execution's termination was requested.
     pub terminating: bool,
 }
 
-/// The most that one look finds.
-pub const MOST: usize = 500;
+/// The maximum number of strays that one poll finds.
+pub const MAX_STRAYS: usize = 500;
 
 impl Store {
-    /// Strays of some shards beside what these engines look after, a bounded number behind `from`.
+    /// The strays of some shards: slots whose execution row is missing or which run on other engines than `engines`. A
+    /// bounded number, by id after `from`.
     pub async fn strays(
         &self,
         shards: &[i16],
@@ -51,21 +53,26 @@ impl Store {
         rows.iter().map(stray).collect()
     }
 
-    /// Fails the items of executions that are missing, each with a warning; answers whose slots are free now.
-    pub async fn lose(&self, executions: &[ExecutionId], actor: &str) -> Result<Vec<WorkspaceId>, Error> {
-        let rows = self.query(sql!("execution_queue/lose"), &[&uuids(executions), &actor]).await?;
+    /// Turns queue items whose execution row is missing into dead letters, each with a warning. Returns the workspaces
+    /// in which a slot became free.
+    pub async fn fail_items_of_missing(
+        &self,
+        executions: &[ExecutionId],
+        actor: &str,
+    ) -> Result<Vec<WorkspaceId>, Error> {
+        let rows = self.query(sql!("execution_queue/fail_missing"), &[&uuids(executions), &actor]).await?;
         let lost = |row: &Row| {
             let (execution_id, workspace_id) = (ExecutionId(row.try_get("id")?), row.try_get("workspace_id")?);
             let workspace_id = WorkspaceId(workspace_id);
             tracing::warn!(%execution_id, %workspace_id,
-                "The row of an execution is missing; its item is a dead letter and its slot is free");
+                "Execution row is missing; its queue item is now a dead letter and its slot is free");
             Ok(workspace_id)
         };
         rows.iter().map(lost).collect()
     }
 
     /// Which of these executions have no row.
-    pub async fn missing(&self, executions: &[ExecutionId]) -> Result<Vec<ExecutionId>, Error> {
+    pub async fn missing_executions(&self, executions: &[ExecutionId]) -> Result<Vec<ExecutionId>, Error> {
         let rows = self.query(sql!("workflow_execution/missing"), &[&uuids(executions)]).await?;
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
     }

@@ -1,17 +1,17 @@
-//! Claimed items whose claimer is gone: another claim, the slot kept.
+//! Takeover: if the claimer of an item is dead or slow, the item gets a new claim and keeps its slot.
 //!
-//! Not here: when to look (`server::queue::takeover`), runs whose owner is gone (`adopt`).
+//! Not here: when to poll (`server::queue::takeover`), runs whose owner is dead (`run::adopt`).
 
 use std::time::Duration;
 
 use kernel::ids::{ClaimId, DefinitionId, ProcessId, QueueItemId, WorkspaceId};
 use tokio_postgres::Row;
 
-use crate::queue::claim::{Silence, attempts};
+use crate::queue::claim::{LivenessRule, attempts};
 use crate::sql::sql;
 use crate::{Error, Store};
 
-/// A claimed item whose claimer is gone, under a new claim.
+/// An item that was taken over, under its new claim.
 #[derive(Clone, Debug)]
 pub struct TakenOver {
     pub item: QueueItemId,
@@ -19,16 +19,16 @@ pub struct TakenOver {
     pub definition: DefinitionId,
     pub attempts: u32,
     pub takeovers: i32,
-    /// The claimer died, rather than being slow.
+    /// The claimer is dead; false: it is only slow.
     pub dead: bool,
 }
 
 impl Store {
-    /// Claimed items of these shards whose claimer is gone, under a new claim; their slots stay taken.
+    /// Takes over claimed items of these shards whose claimer is dead or slow. Their slots stay taken.
     pub async fn take_over(
         &self,
         shards: &[i16],
-        silence: Silence,
+        rule: LivenessRule,
         stale_after: Duration,
         claim: ClaimId,
         process: ProcessId,
@@ -38,11 +38,11 @@ impl Store {
                 sql!("execution_queue/takeover"),
                 &[
                     &shards,
-                    &silence.dead_after.as_secs_f64(),
+                    &rule.dead_after.as_secs_f64(),
                     &stale_after.as_secs_f64(),
                     &claim.0,
                     &process.0,
-                    &silence.steady,
+                    &rule.steady,
                 ],
             )
             .await?;

@@ -1,5 +1,5 @@
-//! Lets one binary play the next release, so that a test can upgrade to it: its number, the schema of its functions,
-//! its protocol, and what it brings (`tests/next`). Not in a build that ships.
+//! Lets a test binary act as the next release, to test an upgrade. It sets the release's number, schema, protocol, and
+//! migrations (`tests/next`). Not compiled into a build that ships.
 //!
 //! Not here: what the next release brings (`migrate`).
 
@@ -9,7 +9,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use super::SCHEMA;
 
-/// Says which release a process plays from its start.
+/// The environment variable that sets the release of a process at its start.
 const PLAYED: &str = "FOREBAY_TEST_RELEASE";
 
 static NUMBER: LazyLock<AtomicI32> = LazyLock::new(|| {
@@ -17,10 +17,10 @@ static NUMBER: LazyLock<AtomicI32> = LazyLock::new(|| {
     AtomicI32::new(given.unwrap_or(super::NUMBER))
 });
 
-/// The texts of the release that is played, by the address of this release's own and the number.
+/// The SQL texts of the emulated release, by the address of this release's text and the number.
 static TEXTS: LazyLock<Mutex<HashMap<(usize, i32), &'static str>>> = LazyLock::new(Mutex::default);
 
-/// From now on this process is of the release `number`.
+/// From now on this process acts as release `number`.
 pub fn play(number: i32) {
     NUMBER.store(number, Ordering::Relaxed);
 }
@@ -33,12 +33,12 @@ pub(crate) fn protocol() -> i32 {
     super::PROTOCOL + number() - super::NUMBER
 }
 
-/// Does this process play the synthetic next release?
+/// Does this process act as the synthetic next release?
 pub(crate) fn is_next() -> bool {
     number() > super::NUMBER
 }
 
-/// A text of ours, with the functions of the release that is played.
+/// Returns an SQL text with the schema name of the emulated release.
 pub(crate) fn text(text: &'static str) -> &'static str {
     let number = number();
     if number == super::NUMBER {

@@ -1,8 +1,8 @@
-//! Runs that change hands: of the dead, of those who gave them up, parked and woken.
+//! Runs that change owner: runs of dead processes, runs that their owner gave up, and parked runs that wake.
 //!
 //! Invariants
-//! - Every change of owner raises the epoch, so that the last owner's facts are refused from then on.
-//! - Taking skips locked rows: two takers never wait for each other, and never take the same run.
+//! - Every change of owner raises the epoch, so the previous owner's facts are refused from then on.
+//! - Adopting skips locked rows: two processes never wait for each other, and never adopt the same run.
 //!
 //! Not here: who is dead (`process`), resuming (`engine`).
 
@@ -13,33 +13,33 @@ use kernel::ids::{ExecutionId, ProcessId};
 use kernel::run::crash::Deaths;
 use tokio_postgres::Row;
 
-use crate::queue::claim::{Silence, millis};
+use crate::queue::claim::{LivenessRule, millis};
 use crate::run::uuids;
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
 /// A run whose owner died, now owned by this process.
 #[derive(Clone, Copy, Debug)]
-pub struct Orphan {
+pub struct AdoptedRun {
     pub execution: ExecutionId,
     pub epoch: i64,
     pub deaths: Deaths,
-    /// Its owner died, rather than leaving it.
+    /// The previous owner died; false: it gave the run up.
     pub dead: bool,
-    /// It recorded something since its previous death.
+    /// The run recorded progress between its last two deaths.
     pub progressed: bool,
 }
 
 impl Store {
-    /// Takes the runs of dead owners in these shards, at most `room` of them.
+    /// Adopts runs of dead owners in these shards, at most `room` runs.
     pub async fn adopt_orphans(
         &self,
         shards: &[i16],
         process: ProcessId,
-        silence: Silence,
+        rule: LivenessRule,
         engine: &str,
         room: usize,
-    ) -> Result<Vec<Orphan>, Error> {
+    ) -> Result<Vec<AdoptedRun>, Error> {
         let room = i64::try_from(room).unwrap_or(i64::MAX);
         let rows = self
             .query(
@@ -47,18 +47,18 @@ impl Store {
                 &[
                     &shards,
                     &process.0,
-                    &silence.dead_after.as_secs_f64(),
-                    &silence.steady,
+                    &rule.dead_after.as_secs_f64(),
+                    &rule.steady,
                     &engine,
                     &room,
                     &kernel::SEMANTICS,
                 ],
             )
             .await?;
-        let orphan = |row: &Row| {
+        let adopted = |row: &Row| {
             let last: i64 = row.try_get("last_seq")?;
             let before: Option<i64> = row.try_get("deaths_seq")?;
-            Ok(Orphan {
+            Ok(AdoptedRun {
                 execution: ExecutionId(row.try_get("id")?),
                 epoch: row.try_get("owner_epoch")?,
                 deaths: Deaths { count: row.try_get("deaths")?, alone: row.try_get("alone")? },
@@ -66,73 +66,74 @@ impl Store {
                 progressed: before != Some(last),
             })
         };
-        rows.iter().map(orphan).collect()
+        rows.iter().map(adopted).collect()
     }
 
-    /// How many runs of dead owners wait in these shards; no more than `most` are counted.
+    /// Counts the runs of dead owners in these shards, up to `most`.
     pub async fn count_orphans(
         &self,
         shards: &[i16],
-        silence: Silence,
+        rule: LivenessRule,
         engine: &str,
         most: usize,
     ) -> Result<usize, Error> {
-        let (dead_after, most) = (silence.dead_after.as_secs_f64(), i64::try_from(most).unwrap_or(i64::MAX));
+        let (dead_after, most) = (rule.dead_after.as_secs_f64(), i64::try_from(most).unwrap_or(i64::MAX));
         let sql = sql!("workflow_execution/count_orphans");
-        let row = self.one(sql, &[&shards, &dead_after, &silence.steady, &engine, &most, &kernel::SEMANTICS]).await?;
+        let row = self.one(sql, &[&shards, &dead_after, &rule.steady, &engine, &most, &kernel::SEMANTICS]).await?;
         Ok(usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0))
     }
 
-    /// Takes parked runs whose time has come, at most `room` of them.
-    pub async fn wake(&self, process: ProcessId, engine: &str, room: usize) -> Result<Vec<ExecutionId>, Error> {
+    /// Adopts parked runs that are due, at most `room` runs.
+    pub async fn adopt_due(&self, process: ProcessId, engine: &str, room: usize) -> Result<Vec<ExecutionId>, Error> {
         let room = i64::try_from(room).unwrap_or(i64::MAX);
         let rows =
-            self.query(sql!("workflow_execution/wake"), &[&process.0, &room, &engine, &kernel::SEMANTICS]).await?;
+            self.query(sql!("workflow_execution/adopt_due"), &[&process.0, &room, &engine, &kernel::SEMANTICS]).await?;
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
     }
 
-    /// How long until the next deadline of anything that has not ended and that nobody runs.
+    /// How long until the next deadline of an execution that has not begun.
     pub async fn next_deadline(&self) -> Result<Option<Duration>, Error> {
         let row = self.one(sql!("workflow_execution/next_deadline"), &[]).await?;
         Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
     }
 
-    /// How long until the next parked run is due.
-    pub async fn next_wake(&self) -> Result<Option<Duration>, Error> {
-        let row = self.one(sql!("workflow_execution/next_wake"), &[]).await?;
+    /// How long until the next parked run of this engine is due.
+    pub async fn next_wake(&self, engine: &str) -> Result<Option<Duration>, Error> {
+        let row = self.one(sql!("workflow_execution/next_wake"), &[&engine]).await?;
         Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
     }
 
-    /// Keeps the number of a run's deaths before it is resumed; false if it is no longer this process's.
-    pub async fn note_deaths(&self, process: ProcessId, orphan: &Orphan, deaths: i32) -> Result<bool, Error> {
-        let sql = sql!("workflow_execution/note_deaths");
-        let rows = self.query(sql, &[&orphan.execution.0, &process.0, &orphan.epoch, &deaths]).await?;
+    /// Stores how often the owners of a run have died, before the run is resumed. False if this process no longer owns
+    /// the run.
+    pub async fn record_deaths(&self, process: ProcessId, adopted: &AdoptedRun, deaths: i32) -> Result<bool, Error> {
+        let sql = sql!("workflow_execution/record_deaths");
+        let rows = self.query(sql, &[&adopted.execution.0, &process.0, &adopted.epoch, &deaths]).await?;
         Ok(!rows.is_empty())
     }
 
-    /// Notes that a suspect runs alone from now on; false if it is no longer this process's.
-    pub async fn note_alone(&self, process: ProcessId, execution: ExecutionId, epoch: i64) -> Result<bool, Error> {
-        let rows = self.query(sql!("workflow_execution/note_alone"), &[&execution.0, &process.0, &epoch]).await?;
+    /// Records that a suspected run runs alone from now on. False if this process no longer owns the run.
+    pub async fn mark_alone(&self, process: ProcessId, execution: ExecutionId, epoch: i64) -> Result<bool, Error> {
+        let rows = self.query(sql!("workflow_execution/mark_alone"), &[&execution.0, &process.0, &epoch]).await?;
         Ok(!rows.is_empty())
     }
 
-    /// The runs of this engine in slots that name this process as owner, with their epochs.
-    pub async fn owned(&self, process: ProcessId, engine: &str) -> Result<Vec<(ExecutionId, i64)>, Error> {
+    /// The runs of this engine that have a slot and whose owner is this process, with their epochs.
+    pub async fn owned_runs(&self, process: ProcessId, engine: &str) -> Result<Vec<(ExecutionId, i64)>, Error> {
         let rows = self.query(sql!("workflow_execution/owned"), &[&process.0, &engine]).await?;
         rows.iter().map(|row| Ok((ExecutionId(row.try_get(0)?), row.try_get(1)?))).collect()
     }
 
-    /// Executions whose deadline has passed and that nobody runs.
-    pub async fn overdue(&self) -> Result<Vec<(ExecutionId, execution::Status)>, Error> {
+    /// Executions whose deadline has passed and that no process owns.
+    pub async fn overdue_executions(&self) -> Result<Vec<(ExecutionId, execution::Status)>, Error> {
         let rows = self.query(sql!("workflow_execution/overdue"), &[]).await?;
         rows.iter()
             .map(|row| Ok((ExecutionId(row.try_get("id")?), parsed(row, "status", execution::Status::parse)?)))
             .collect()
     }
 
-    /// Wakes parked runs now; answers how many were parked.
-    pub async fn rouse(&self, runs: &[ExecutionId]) -> Result<usize, Error> {
-        let rows = self.query(sql!("workflow_execution/rouse"), &[&uuids(runs)]).await?;
+    /// Makes parked runs due now. Returns how many were parked.
+    pub async fn wake_parked(&self, runs: &[ExecutionId]) -> Result<usize, Error> {
+        let rows = self.query(sql!("workflow_execution/wake_parked"), &[&uuids(runs)]).await?;
         Ok(rows.len())
     }
 }

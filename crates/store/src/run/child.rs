@@ -1,12 +1,13 @@
-//! Children: executions that a node of another one makes, in its root's slot.
+//! Child executions: made by a node of another execution, and run in its root's slot.
 //!
 //! Invariants
-//! - One child for each attempt at a node: making it again finds it, running or ended.
-//! - Making is fenced by the holder, as every fact is; what is refused or lost stores nothing.
+//! - One child per attempt at a node: a repeated call finds it, running or ended.
+//! - Creating a child is fenced by the holder, as every fact is. If the child is refused, or another process owns the
+//!   run, nothing is stored.
 //! - A child's row is locked after its root's.
 //!
-//! What happens if the process dies: before the commit there is no child, and the node, whose start was stored before,
-//! makes it when it is performed again; after it the node finds the child.
+//! If the process dies before the commit, there is no child. The start of the node was stored before, so the node is
+//! performed again and creates the child. After the commit, performing the node again finds the child.
 //!
 //! Not here: what a child's end means for its node (`kernel::kind::workflow`), what ends with its parent
 //! (`functions/complete.sql`).
@@ -24,80 +25,82 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::queue::claim::{Begun, begun, millis};
-use crate::run::attempt::Hold;
-use crate::run::{End, failure, whole_ms};
+use crate::run::attempt::Ownership;
+use crate::run::{End, failure_of, whole_ms};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
-/// Whose child it is: an attempt at a node of an execution.
+/// The parent of a child: an attempt at a node of an execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub parent: ExecutionId,
+pub struct ParentAttempt {
+    pub execution: ExecutionId,
     pub node: NodeKey,
     pub iteration: i32,
     pub attempt: u32,
 }
 
-/// What a child that does not exist yet is to be.
+/// A child to create, if the attempt has none yet.
 #[derive(Clone, Debug)]
 pub struct NewChild {
-    /// Its id, unless there is a child at its place already.
+    /// The id of the child, unless the attempt already has a child.
     pub execution: ExecutionId,
     pub definition: DefinitionId,
     pub version: VersionId,
     pub input: Value,
     pub trigger: Value,
-    /// How long it may run; its parent's deadline holds in any case.
+    /// How long the child may run. The parent's deadline applies too.
     pub timeout: Option<Duration>,
     pub trace: TraceParent,
     pub engine: &'static str,
-    /// The holder runs it too: it is RUNNING at once. Otherwise it is PENDING until it begins.
+    /// The holder also runs the child, so the child is RUNNING immediately. Otherwise it is PENDING until the engine
+    /// begins it.
     pub begins: bool,
 }
 
-/// How the child of a node stands.
+/// The state of a node's child.
 #[derive(Clone, Debug)]
-pub enum Spawned {
-    /// It runs, or is about to. `made`: by this very call, so that it has no nodes yet. `inherits`: its deadline is its
-    /// parent's, which ends it in time; it needs none of its own.
+pub enum ChildState {
+    /// The child is open. `made`: this call created it, so it has no nodes yet. `inherits`: its deadline is the
+    /// parent's, so the parent ends the child in time and the child needs no timer of its own.
     Running {
         begun: Box<Begun>,
         canceling: bool,
         made: bool,
         inherits: bool,
     },
-    /// `unknown`: of one of its nodes it is not known whether it took effect.
+    /// The child has ended. `unknown`: at least one of its nodes is UNKNOWN, so nobody knows whether that node took
+    /// effect.
     Ended {
         execution: ExecutionId,
         end: End,
         unknown: bool,
     },
-    Refused(Refusal),
-    /// There is none, and none was to be made.
+    Refused(ChildRefusal),
+    /// There is no child, and the call was not asked to create one.
     Missing,
 }
 
-/// Why a child is not made.
+/// Why a child was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ChildRefusal {
     TooDeep,
     TooMany,
 }
 
-/// The version of a workflow that a node names.
+/// The version of a workflow that a node refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedVersion {
     pub definition: DefinitionId,
     pub version: VersionId,
     pub timeout: Option<Duration>,
 }
 
-/// One execution of a tree, as people read it.
+/// One execution of a tree, for display.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct TreeMember {
     pub execution: ExecutionId,
-    /// Whose child it is; none for the root.
-    pub place: Option<Place>,
+    /// The attempt that created it; None for the root.
+    pub parent: Option<ParentAttempt>,
     pub definition: DefinitionId,
     pub definition_name: Option<String>,
     pub status: execution::Status,
@@ -110,29 +113,39 @@ pub struct Member {
 }
 
 impl Store {
-    /// Makes the child at this place, or finds it. None if the hold is lost.
-    pub async fn spawn_child(&self, hold: Hold, place: &Place, new: &NewChild) -> Result<Option<Spawned>, Error> {
-        self.child(hold, place, Some(new)).await
+    /// Creates the child of an attempt at a node, or finds the existing one. None if another process owns the run.
+    pub async fn spawn_child(
+        &self,
+        ownership: Ownership,
+        parent: &ParentAttempt,
+        new: &NewChild,
+    ) -> Result<Option<ChildState>, Error> {
+        self.child(ownership, parent, Some(new)).await
     }
 
-    /// Finds the child at this place, and makes none.
-    pub async fn find_child(&self, hold: Hold, place: &Place) -> Result<Option<Spawned>, Error> {
-        self.child(hold, place, None).await
+    /// Finds the child of an attempt at a node, without creating one.
+    pub async fn find_child(&self, ownership: Ownership, parent: &ParentAttempt) -> Result<Option<ChildState>, Error> {
+        self.child(ownership, parent, None).await
     }
 
-    async fn child(&self, hold: Hold, place: &Place, new: Option<&NewChild>) -> Result<Option<Spawned>, Error> {
-        let attempt = i32::try_from(place.attempt).unwrap_or(i32::MAX);
+    async fn child(
+        &self,
+        ownership: Ownership,
+        parent: &ParentAttempt,
+        new: Option<&NewChild>,
+    ) -> Result<Option<ChildState>, Error> {
+        let attempt = i32::try_from(parent.attempt).unwrap_or(i32::MAX);
         let row = self
             .one(
                 sql!("workflow_execution/child"),
                 &[
-                    &hold.execution.0,
-                    &hold.owner.0,
-                    &hold.epoch,
+                    &ownership.execution.0,
+                    &ownership.owner.0,
+                    &ownership.epoch,
                     &new.map(|new| new.execution.0),
-                    &place.parent.0,
-                    &place.node.as_str(),
-                    &place.iteration,
+                    &parent.execution.0,
+                    &parent.node.as_str(),
+                    &parent.iteration,
                     &attempt,
                     &new.map(|new| new.definition.0),
                     &new.map(|new| new.version.0),
@@ -148,21 +161,21 @@ impl Store {
                 ],
             )
             .await?;
-        spawned(&row, hold.epoch)
+        spawned(&row, ownership.epoch)
     }
 
-    /// A version of a living, published workflow by its name: the numbered one, or the published. None if there is
-    /// none.
+    /// A version of a workflow that is published and not deleted, by name: version `number`, or the published version.
+    /// None if it does not exist.
     pub async fn named_version(
         &self,
         workspace: WorkspaceId,
         name: &str,
         number: Option<u32>,
-    ) -> Result<Option<Named>, Error> {
+    ) -> Result<Option<NamedVersion>, Error> {
         let number = number.map(|number| i32::try_from(number).unwrap_or(i32::MAX));
         let rows = self.query(sql!("workflow_definition_version/named"), &[&workspace.0, &name, &number]).await?;
         let named = |row: &Row| {
-            Ok(Named {
+            Ok(NamedVersion {
                 definition: DefinitionId(row.try_get("workflow_definition_id")?),
                 version: VersionId(row.try_get("id")?),
                 timeout: row.try_get::<_, Option<i64>>("timeout_ms")?.map(millis),
@@ -171,7 +184,7 @@ impl Store {
         rows.first().map(named).transpose()
     }
 
-    /// The open descendants of a root that somebody asked to end.
+    /// The open descendants of a root whose own cancellation was requested.
     pub async fn canceling_below(&self, root: ExecutionId) -> Result<Vec<ExecutionId>, Error> {
         let rows = self.query(sql!("workflow_execution/canceling_below"), &[&root.0]).await?;
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
@@ -183,37 +196,37 @@ impl Store {
         rows.iter().map(|row| Ok(ExecutionId(row.try_get("id")?))).collect()
     }
 
-    /// The children of an execution after one of them (none: from the first), in the order in which they were made.
+    /// The children of an execution after `after` (None: from the first), in the order in which they were created.
     pub async fn children(
         &self,
         parent: ExecutionId,
         after: Option<ExecutionId>,
         limit: i64,
-    ) -> Result<Vec<Member>, Error> {
+    ) -> Result<Vec<TreeMember>, Error> {
         let after = after.map_or(Uuid::nil(), |after| after.0);
         let rows = self.query(sql!("workflow_execution/children"), &[&parent.0, &after, &limit]).await?;
         rows.iter().map(member).collect()
     }
 
-    /// A tree: its root first, then at most so many of what is below it, in the order in which they were made.
-    pub async fn tree(&self, root: ExecutionId, most: i64) -> Result<Vec<Member>, Error> {
+    /// A tree: its root first, then at most `most` descendants, in the order in which they were made.
+    pub async fn tree(&self, root: ExecutionId, most: i64) -> Result<Vec<TreeMember>, Error> {
         let rows = self.query(sql!("workflow_execution/tree"), &[&root.0, &most]).await?;
         rows.iter().map(member).collect()
     }
 }
 
-fn spawned(row: &Row, epoch: i64) -> Result<Option<Spawned>, Error> {
+fn spawned(row: &Row, epoch: i64) -> Result<Option<ChildState>, Error> {
     Ok(Some(match row.try_get("answer")? {
         "lost" => return Ok(None),
-        "missing" => Spawned::Missing,
-        "deep" => Spawned::Refused(Refusal::TooDeep),
-        "many" => Spawned::Refused(Refusal::TooMany),
-        "ended" => Spawned::Ended {
+        "missing" => ChildState::Missing,
+        "too_deep" => ChildState::Refused(ChildRefusal::TooDeep),
+        "too_many" => ChildState::Refused(ChildRefusal::TooMany),
+        "ended" => ChildState::Ended {
             execution: ExecutionId(row.try_get("execution")?),
             end: End {
                 outcome: parsed(row, "status", execution::Status::parse)?,
                 output: row.try_get("output")?,
-                error: row.try_get::<_, Option<Value>>("error")?.map(failure) as Option<Failure>,
+                error: row.try_get::<_, Option<Value>>("error")?.map(failure_of) as Option<Failure>,
             },
             unknown: row.try_get("unknown")?,
         },
@@ -224,25 +237,25 @@ fn spawned(row: &Row, epoch: i64) -> Result<Option<Spawned>, Error> {
             let begun = Box::new(begun(row, execution, workspace, definition, epoch)?);
             let (canceling, made, inherits) =
                 (row.try_get("canceling")?, row.try_get("made")?, row.try_get("inherits")?);
-            Spawned::Running { begun, canceling, made, inherits }
+            ChildState::Running { begun, canceling, made, inherits }
         }
-        other => return Err(Error::Corrupt(format!("a child was answered {other}"))),
+        other => return Err(Error::Corrupt(format!("a child returned the unknown state {other}"))),
     }))
 }
 
-fn member(row: &Row) -> Result<Member, Error> {
-    let place = match row.try_get::<_, Option<Uuid>>("parent")? {
+fn member(row: &Row) -> Result<TreeMember, Error> {
+    let parent = match row.try_get::<_, Option<Uuid>>("parent")? {
         None => None,
-        Some(parent) => Some(Place {
-            parent: ExecutionId(parent),
+        Some(parent) => Some(ParentAttempt {
+            execution: ExecutionId(parent),
             node: NodeKey::new(row.try_get("parent_node")?).map_err(|bad| Error::Corrupt(bad.to_string()))?,
             iteration: row.try_get("parent_iteration")?,
             attempt: u32::try_from(row.try_get::<_, i32>("parent_attempt")?).unwrap_or_default(),
         }),
     };
-    Ok(Member {
+    Ok(TreeMember {
         execution: ExecutionId(row.try_get("id")?),
-        place,
+        parent,
         definition: DefinitionId(row.try_get("workflow_definition_id")?),
         definition_name: row.try_get("definition_name")?,
         status: parsed(row, "status", execution::Status::parse)?,

@@ -1,6 +1,6 @@
-//! What was handed to an engine elsewhere and has not ended here.
+//! Executions that were dispatched to an external engine and have no terminal status in the database yet.
 //!
-//! Not here: what to make of it (`kernel::run::reconcile`), ending it (`run`).
+//! Not here: what to do about them (`kernel::run::reconcile`), ending them (`run`).
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use uuid::Uuid;
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
-/// An execution that an engine should know of.
+/// An execution that an external engine should know.
 #[derive(Clone, Debug)]
 pub struct HandedOver {
     pub execution: ExecutionId,
     pub workspace: WorkspaceId,
     pub status: execution::Status,
-    /// Where it began; none if it has not.
-    pub place: Option<String>,
-    /// Somebody wants it to end.
+    /// Where the run lives in the engine; None if it has not begun.
+    pub location: Option<String>,
+    /// The execution's cancellation was requested.
     pub canceling: bool,
 }
 
 impl Store {
-    /// Those of some shards handed over longer ago than `after`, a bounded number behind `from`.
+    /// Executions of some shards that were dispatched longer ago than `after`: a bounded number, by id after `from`.
     pub async fn handed_over(
         &self,
         shards: &[i16],
@@ -43,7 +43,7 @@ impl Store {
                 execution: ExecutionId(row.try_get("id")?),
                 workspace: WorkspaceId(row.try_get("workspace_id")?),
                 status: parsed(row, "status", execution::Status::parse)?,
-                place: row.try_get("engine_where")?,
+                location: row.try_get("engine_location")?,
                 canceling: row.try_get("canceling")?,
             })
         };

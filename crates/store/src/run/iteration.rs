@@ -1,9 +1,9 @@
-//! Iterations of loops: how they stand, and what they produced, a page at a time.
+//! Iterations of loops: their states and their outputs, a page at a time.
 //!
 //! Invariants
-//! - How they stand is read without what they produced: a loop of ten thousand is small until its end.
+//! - States are read without outputs, so a loop of ten thousand items needs little memory until it ends.
 //!
-//! Not here: storing them (`run`: an iteration is a node row), which is next (`kernel::run::each`).
+//! Not here: storing them (`run`: an iteration is a node row), which is next (`kernel::run::item_loop`).
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use serde_json::Value;
 use tokio_postgres::Row;
 
 use crate::queue::claim::millis;
-use crate::run::attempt::Hold;
-use crate::run::failure;
+use crate::run::attempt::Ownership;
+use crate::run::failure_of;
 use crate::sql::sql;
 use crate::{Error, Params, Store, parsed};
 
-/// How an iteration stands.
+/// The state of an iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iteration {
     pub iteration: i32,
@@ -29,61 +29,61 @@ pub struct Iteration {
     pub next_in: Option<Duration>,
 }
 
-/// What an iteration came to.
+/// The result of an iteration.
 #[derive(Clone, Debug)]
-pub struct Produced {
+pub struct IterationResult {
     pub iteration: i32,
     pub status: node::Status,
     pub output: Option<Value>,
     pub error: Option<Failure>,
 }
 
-/// What of a loop's output somebody looks at.
+/// Which part of a loop's output its readers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looks {
+pub enum OutputUse {
     All,
-    /// Not at its items.
+    /// Everything except its items.
     Some,
     None,
 }
 
-/// What became of gathering.
+/// The result of collecting the outputs of a loop's iterations.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Gathered {
-    /// It is stored; here is what is looked at of it.
+pub enum CollectedOutput {
+    /// The output is stored; the value is the part of it that readers use.
     Stored(Option<Value>),
-    /// It is more than there may be, and nothing is stored.
+    /// The output exceeds the limit, and nothing is stored.
     TooLarge,
 }
 
 impl Store {
-    /// Puts what the iterations of a loop came to into its own row, which stays open; the fact that completes it needs
-    /// no output then. None if the hold is lost. Repeatable.
-    pub async fn gather(
+    /// Collects the results of a loop's iterations into the loop's own row, which stays open. The fact that completes
+    /// the loop then needs no output. None if this process no longer owns the run. Repeatable.
+    pub async fn collect_iterations(
         &self,
-        hold: Hold,
+        ownership: Ownership,
         execution: ExecutionId,
         node: &NodeKey,
         mode: OnItemError,
-        looks: Looks,
-    ) -> Result<Option<Gathered>, Error> {
+        usage: OutputUse,
+    ) -> Result<Option<CollectedOutput>, Error> {
         let (collect, most) = (mode == OnItemError::Collect, i64::try_from(MAX_OUTPUT_BYTES).unwrap_or(i64::MAX));
-        let looks = match looks {
-            Looks::All => "all",
-            Looks::Some => "some",
-            Looks::None => "none",
+        let usage = match usage {
+            OutputUse::All => "all",
+            OutputUse::Some => "some",
+            OutputUse::None => "none",
         };
-        let Hold { execution: holder, owner, epoch } = hold;
-        let params: Params<'_> = &[&holder.0, &owner.0, &epoch, &execution.0, &node.as_str(), &collect, &most, &looks];
-        let row = self.one(sql!("workflow_execution_node/gather"), params).await?;
+        let Ownership { execution: holder, owner, epoch } = ownership;
+        let params: Params<'_> = &[&holder.0, &owner.0, &epoch, &execution.0, &node.as_str(), &collect, &most, &usage];
+        let row = self.one(sql!("workflow_execution_node/collect"), params).await?;
         Ok(match (row.try_get("held")?, row.try_get("large")?) {
             (false, _) => None,
-            (true, true) => Some(Gathered::TooLarge),
-            (true, false) => Some(Gathered::Stored(row.try_get("output")?)),
+            (true, true) => Some(CollectedOutput::TooLarge),
+            (true, false) => Some(CollectedOutput::Stored(row.try_get("output")?)),
         })
     }
 
-    /// How the iterations of a loop after one stand, in order.
+    /// The states of a loop's iterations after `after`, in order.
     pub async fn iterations(
         &self,
         execution: ExecutionId,
@@ -98,35 +98,35 @@ impl Store {
             Ok(Iteration {
                 iteration: row.try_get("iteration")?,
                 status: parsed(row, "status", node::Status::parse)?,
-                attempt: u32::try_from(attempt).map_err(|bad| Error::Corrupt(format!("a node row: {bad}")))?,
+                attempt: u32::try_from(attempt).map_err(|bad| Error::Corrupt(format!("node row: {bad}")))?,
                 next_in: row.try_get::<_, Option<i64>>("next_in_ms")?.map(millis),
             })
         };
         rows.iter().map(iteration).collect()
     }
 
-    /// What the iterations of a loop after one came to, in order.
-    pub async fn produced(
+    /// The results of a loop's iterations after `after`, in order.
+    pub async fn iteration_results(
         &self,
         execution: ExecutionId,
         node: &NodeKey,
         after: i32,
         limit: i64,
-    ) -> Result<Vec<Produced>, Error> {
-        let sql = sql!("workflow_execution_node/produced");
+    ) -> Result<Vec<IterationResult>, Error> {
+        let sql = sql!("workflow_execution_node/iteration_results");
         let rows = self.query(sql, &[&execution.0, &node.as_str(), &after, &limit]).await?;
-        let produced = |row: &Row| {
-            Ok(Produced {
+        let result = |row: &Row| {
+            Ok(IterationResult {
                 iteration: row.try_get("iteration")?,
                 status: parsed(row, "status", node::Status::parse)?,
                 output: row.try_get("output")?,
-                error: row.try_get::<_, Option<Value>>("error")?.map(failure),
+                error: row.try_get::<_, Option<Value>>("error")?.map(failure_of),
             })
         };
-        rows.iter().map(produced).collect()
+        rows.iter().map(result).collect()
     }
 
-    /// What a node was given, if it has begun.
+    /// A node's input, if it has begun.
     pub async fn node_input(
         &self,
         execution: ExecutionId,

@@ -1,37 +1,37 @@
-//! How the queue stands, for gauges.
+//! Samples of the queue's state, from which gauges are set.
 //!
 //! Invariants
-//! - A sample is bounded: it costs no more with a million waiting than with ten thousand.
+//! - The cost of a sample is bounded: a million queue items cost no more than ten thousand.
 //!
-//! Not here: when to look, and telling (`server::signals::sampler`).
+//! Not here: when to sample, and publishing the gauges (`server::signals::sampler`).
 
 use crate::sql::sql;
 use crate::{Error, Store};
 
-/// The most items of one shard and stage that are counted.
+/// The maximum number of items counted per shard and stage.
 const MOST: i32 = 10_000;
-/// The most workspaces of one shard that are looked at, with ready items and with slots each.
+/// The maximum number of workspaces per shard that are read: those with ready items, and those with slots.
 const WORKSPACES: i32 = 500;
 
-/// One shard, or several added up.
+/// One shard, or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     pub ready: i64,
-    /// Of all shards together; told for shard 0 alone.
+    /// Delayed items of all shards together; only the sample of shard 0 has them.
     pub delayed: i64,
     pub for_key: i64,
     pub for_definition: i64,
     pub slots: i64,
-    /// Limits of the workspaces that hold slots or have ready items.
+    /// The sum of the limits of workspaces that hold slots or have ready items.
     pub slots_limit: i64,
-    /// Age of the oldest item that only its turn keeps waiting; zero if there is none.
+    /// The age of the oldest item that only its turn holds back; zero if there is none.
     pub oldest_for_turn_s: f64,
-    /// Age of the oldest ready item of a full or paused workspace.
+    /// The age of the oldest ready item of a full or paused workspace.
     pub oldest_for_slot_s: f64,
 }
 
 impl Sample {
-    /// Both together.
+    /// The two samples combined: counts are added, ages are the maximum.
     #[must_use]
     pub fn and(self, other: Sample) -> Sample {
         Sample {
@@ -47,23 +47,23 @@ impl Sample {
     }
 }
 
-/// The oldest snapshot that keeps deleted rows from being removed.
+/// The oldest snapshot, which prevents vacuum from removing deleted rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OldestSnapshot {
-    /// For how long it has been held.
+    /// For how long the snapshot has been held.
     pub seconds: f64,
-    /// How many transactions have begun since.
+    /// How many transactions have begun since the snapshot.
     pub transactions: i64,
 }
 
 impl Store {
-    /// How old the oldest snapshot of the database is.
+    /// Reads the age of the oldest snapshot in the database.
     pub async fn oldest_snapshot(&self) -> Result<OldestSnapshot, Error> {
         let row = self.one(sql!("pg_stat_activity/oldest"), &[]).await?;
         Ok(OldestSnapshot { seconds: row.try_get("seconds")?, transactions: row.try_get("transactions")? })
     }
 
-    /// How one shard stands.
+    /// Samples one shard.
     pub async fn sample(&self, shard: i16) -> Result<Sample, Error> {
         let row = self.one(sql!("execution_queue/sample"), &[&shard, &MOST, &WORKSPACES]).await?;
         Ok(Sample {

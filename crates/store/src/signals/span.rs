@@ -1,8 +1,9 @@
 //! A span for each statement that is part of a trace.
 //!
 //! Invariants
-//! - Where no span is recorded, a statement costs nothing more; background polls begin no traces of their own.
-//! - A span names the statement's table or function, and nothing of its parameters: those are customers' data.
+//! - If the current span is not recorded, a statement costs nothing extra. Background polls start no traces of their
+//!   own.
+//! - A span names the statement's table or function, never its parameters, because they are customers' data.
 //!
 //! Not here: the table of spans (`kernel::signals::spans`), statements inside transactions, which share their caller's
 //! span.
@@ -10,8 +11,8 @@
 use kernel::signals::spans;
 use tracing::Span;
 
-/// The span of a statement, below the current one; none if that is not recorded.
-pub(crate) fn of(sql: &str) -> Span {
+/// The span of a statement, as a child of the current span; disabled if the current span is not recorded.
+pub(crate) fn for_statement(sql: &str) -> Span {
     if Span::current().is_disabled() {
         return Span::none();
     }
@@ -25,7 +26,7 @@ pub(crate) fn of(sql: &str) -> Span {
     )
 }
 
-/// What a statement does, and to which table or with which function. Its main clause begins a line.
+/// What a statement does, and which table or function it uses. Its main clause begins a line.
 fn describe(sql: &str) -> (&'static str, &str) {
     let clauses = [("INSERT INTO ", "insert"), ("UPDATE ", "update"), ("DELETE FROM ", "delete"), ("SELECT", "query")];
     for line in sql.lines() {
@@ -62,7 +63,7 @@ mod tests {
     fn a_statement_is_known_by_what_it_does_and_where() {
         for (text, expected) in [
             (sql!("execution_queue/claim"), ("query", "claim")),
-            (sql!("execution_queue/dispatched"), ("update", "execution_queue")),
+            (sql!("execution_queue/mark_dispatched"), ("update", "execution_queue")),
             (sql!("event_binding/add"), ("insert", "event_binding")),
             (sql!("event_binding/publish"), ("insert", "event_binding")),
             (sql!("event_binding/delete"), ("delete", "event_binding")),

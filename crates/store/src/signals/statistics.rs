@@ -1,20 +1,20 @@
-//! Keeps the planner's idea of the tables in step with a burst.
+//! Updates the planner's statistics when tables grow fast.
 //!
-//! A queue is empty most of the time, and a plan that a session made then reads the whole table, which
-//! costs nothing while there is none. Such plans are kept: without being told, the database would go
-//! on with them through the first minutes of a flood, until it looks at its statistics by itself.
+//! A queue is empty most of the time. While it is empty, reading the whole table is the cheapest plan. Sessions keep
+//! such plans. In the first minutes of a burst they would use them on a full table, until autovacuum analyzes it.
 //!
 //! Invariants
-//! - A table is analysed when it has doubled, until it is known to be large: what follows costs nothing.
+//! - A table is analyzed each time it has doubled, until its statistics say that it is large. After that, this does
+//!   nothing.
 //!
-//! Not here: when to look (`server::signals::statistics`).
+//! Not here: when to poll (`server::signals::statistics`).
 
 use crate::sql::sql;
 use crate::{Error, Store};
 
 impl Store {
-    /// Tells the planner of tables that grew; answers how many.
-    pub async fn tell_planner(&self) -> Result<usize, Error> {
+    /// Analyzes tables that grew. Returns how many.
+    pub async fn analyze_grown_tables(&self) -> Result<usize, Error> {
         let rows = self.query(sql!("pg_class/grown"), &[]).await?;
         for row in &rows {
             let analyze = match row.try_get(0)? {

@@ -1,116 +1,119 @@
-//! Events that may be what a wait waits for: noted by whoever came second, judged in pages and in order, and forgotten.
+//! Candidates: events that may answer a wait. Candidate rows are added, evaluated in pages and in order, and deleted.
 //!
 //! Invariants
-//! - None is missed: an event notes itself if its writer sees a wait for its type, and a wait notes that events are to
-//!   be looked at when it opens and once more when every transaction of that moment is over (`functions/ask.sql`).
-//! - A note is one row, however many events or waits it leads to: they are read in pages (`functions/candidate.sql`).
-//! - A page is one judge's for a while, and judging may be repeated: it counts as judged after what it led to is
-//!   stored, whole or up to one of its candidates.
-//! - An event that cannot be read is nobody's answer, and keeps nobody from theirs.
+//! - No event is missed. Appending an event adds a candidate row if the writer sees an open wait for its type. Opening
+//!   a wait adds a candidate row too. A second row is added once every transaction that was open at that time has ended
+//!   (`functions/wait.sql`).
+//! - A candidate is one row, however many pairs of event and wait it leads to; the pairs are read in pages
+//!   (`functions/candidate.sql`).
+//! - One process has the claim on a page for a limited time, and evaluating a page may be repeated. A page is marked as
+//!   evaluated, whole or up to one pair, after its answers are stored.
+//! - An event that cannot be read answers no wait, and does not block other events.
 //!
-//! Not here: what must hold of an event (`kernel`), when to judge (`server`).
+//! Not here: the condition on an event (`kernel`), when to evaluate (`server`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::event::Event;
+use kernel::event::DomainEvent;
 use kernel::ids::{ExecutionId, WorkspaceId};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Place, Told, place_of};
+use super::{AnswerOutcome, WaitKey, wait_key};
 use crate::event::event_of;
 use crate::sql::sql;
 use crate::{Error, Store};
 
-/// An event to be judged for a wait.
+/// An event to evaluate for a wait.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    pub place: Place,
-    /// What must hold of it; none: nothing.
+    pub key: WaitKey,
+    /// The condition on the event; None: any event.
     pub matches: Option<String>,
-    pub event: Arc<Event>,
-    /// Where it is in its page: the row that led to it, and of an event's row the wait.
+    pub event: Arc<DomainEvent>,
+    /// Its position in the page: the candidate's row, and for a row of an event also the wait.
     row: (i64, Option<Uuid>),
 }
 
-/// What one judge has to judge, in order.
+/// A page of candidates for one process, in order.
 #[derive(Clone, Debug)]
-pub struct Page {
-    /// Under which it is said to be judged.
+pub struct CandidatePage {
+    /// The claim under which the page is marked as evaluated.
     pub claim: Uuid,
     pub workspace: WorkspaceId,
     pub candidates: Vec<Candidate>,
-    /// Events that could not be read, and why; no candidate is of one.
+    /// Events that could not be read, and why. They are not among the candidates.
     pub unreadable: Vec<(Uuid, String)>,
 }
 
 impl Store {
-    /// Looks for events once more for the waits that are due for it; answers for how many.
-    pub async fn look_for_events(&self, limit: i32) -> Result<i64, Error> {
-        Ok(self.one(sql!("workflow_execution_ask/look"), &[&limit]).await?.try_get("looked")?)
+    /// Checks events a second time for waits whose second check is due. Returns for how many waits.
+    pub async fn recheck_events(&self, limit: i32) -> Result<i64, Error> {
+        Ok(self.one(sql!("workflow_execution_wait/recheck"), &[&limit]).await?.try_get("rechecked")?)
     }
 
-    /// Takes what is to be judged of the workspace whose turn it is behind `after`, for `lease`; none if nothing is.
-    pub async fn take_candidates(
+    /// Claims a page of candidates for `lease`, of the next workspace after `after`. None if there are no candidates.
+    pub async fn claim_candidates(
         &self,
         after: Option<WorkspaceId>,
         limit: i32,
         lease: Duration,
-    ) -> Result<Option<Page>, Error> {
+    ) -> Result<Option<CandidatePage>, Error> {
         let after = after.map(|id| id.0);
         let rows =
-            self.query(sql!("workflow_execution_candidate/take"), &[&after, &limit, &lease.as_secs_f64()]).await?;
+            self.query(sql!("workflow_execution_candidate/claim"), &[&after, &limit, &lease.as_secs_f64()]).await?;
         let Some(last) = rows.last() else { return Ok(None) };
         let (claim, workspace) = (last.try_get("claim")?, WorkspaceId(last.try_get("workspace")?));
         let mut pairs = Vec::new();
         for row in &rows {
             if let Some(event) = row.try_get::<_, Option<Uuid>>("event")? {
-                let place = place_of(row, ExecutionId(row.try_get::<_, Uuid>("execution")?))?;
+                let key = wait_key(row, ExecutionId(row.try_get::<_, Uuid>("execution")?))?;
                 let at = (row.try_get("candidate")?, row.try_get("wait")?);
-                pairs.push((place, row.try_get("match")?, event, at));
+                pairs.push((key, row.try_get("match")?, event, at));
             }
         }
         let (events, unreadable) = self.readable_events(workspace, pairs.iter().map(|pair| pair.2).collect()).await?;
-        let candidates = pairs.into_iter().filter_map(|(place, matches, event, row)| {
+        let candidates = pairs.into_iter().filter_map(|(key, matches, event, row)| {
             let event = Arc::clone(events.get(&event)?);
-            Some(Candidate { place, matches, event, row })
+            Some(Candidate { key, matches, event, row })
         });
-        Ok(Some(Page { claim, workspace, candidates: candidates.collect(), unreadable }))
+        Ok(Some(CandidatePage { claim, workspace, candidates: candidates.collect(), unreadable }))
     }
 
-    /// A page was judged, and what it led to is stored.
-    pub async fn judged(&self, claim: Uuid) -> Result<(), Error> {
+    /// Marks a page as evaluated. The caller has stored its answers.
+    pub async fn finish_candidates(&self, claim: Uuid) -> Result<(), Error> {
         let (row, wait, event) = (None::<i64>, None::<Uuid>, None::<Uuid>);
-        self.query(sql!("workflow_execution_candidate/judged"), &[&claim, &row, &wait, &event]).await.map(drop)
+        self.query(sql!("workflow_execution_candidate/finish"), &[&claim, &row, &wait, &event]).await.map(drop)
     }
 
-    /// A page was judged up to this candidate, and what it led to is stored. What is behind it is given back.
-    pub async fn judged_up_to(&self, claim: Uuid, last: &Candidate) -> Result<(), Error> {
+    /// Marks a page as evaluated up to this candidate. The caller has stored those answers. The remaining candidates
+    /// become available again.
+    pub async fn finish_candidates_up_to(&self, claim: Uuid, last: &Candidate) -> Result<(), Error> {
         let (row, wait) = last.row;
-        let sql = sql!("workflow_execution_candidate/judged");
+        let sql = sql!("workflow_execution_candidate/finish");
         self.query(sql, &[&claim, &Some(row), &wait, &Some(last.event.id)]).await.map(drop)
     }
 
-    /// The item that a loop's iteration is about.
-    pub async fn item_of(&self, place: &Place) -> Result<Value, Error> {
-        let Place { execution, node, iteration } = place;
+    /// The item of the list that a loop's iteration processes.
+    pub async fn item_of(&self, key: &WaitKey) -> Result<Value, Error> {
+        let WaitKey { execution, node, iteration } = key;
         let rows = self.query(sql!("workflow_execution_node/item"), &[&execution.0, &node.as_str(), iteration]).await?;
         Ok(rows.first().map(|row| row.try_get::<_, Option<Value>>("item")).transpose()?.flatten().unwrap_or_default())
     }
 
     /// Answers an open wait with an event.
-    pub async fn answer_with_event(&self, place: &Place, event: &Value) -> Result<Told, Error> {
-        self.answer_with(place, None, None, event, ("event", true)).await
+    pub async fn answer_with_event(&self, key: &WaitKey, event: &Value) -> Result<AnswerOutcome, Error> {
+        self.answer_with(key, None, None, event, ("event", true)).await
     }
 
-    /// Events of a workspace by id, and those that are there and cannot be read.
+    /// Events of a workspace by id, and separately those that cannot be read.
     async fn readable_events(
         &self,
         workspace: WorkspaceId,
         ids: BTreeSet<Uuid>,
-    ) -> Result<(BTreeMap<Uuid, Arc<Event>>, Vec<(Uuid, String)>), Error> {
+    ) -> Result<(BTreeMap<Uuid, Arc<DomainEvent>>, Vec<(Uuid, String)>), Error> {
         let (mut events, mut unreadable) = (BTreeMap::new(), Vec::new());
         if ids.is_empty() {
             return Ok((events, unreadable));

@@ -1,12 +1,12 @@
-//! Tasks: asks that the user's own workers claim, keep by heartbeats and end.
+//! Tasks: waits that the user's own workers claim, keep with heartbeats, and end.
 //!
 //! Invariants
-//! - A claim is the fence: every later word of a worker shows it, and whoever lost it changes nothing.
-//! - A worker that is silent for longer than its lease loses the task, which costs no attempt; the next one has the
-//!   same.
-//! - An end that is told twice under the same claim is answered as the first was.
+//! - The claim is the fence: every later call of a worker passes it. If the claim was lost, the call changes nothing.
+//! - A worker that is silent for longer than its lease loses the task. That costs no attempt: the next worker that
+//!   claims the task gets the same attempt.
+//! - Repeating an end under the same claim gets the same answer as the first call.
 //!
-//! Not here: opening tasks and taking their leases (`super`), whether a failure is worth another attempt (`kernel`).
+//! Not here: opening tasks and expiring leases (`super`), whether a failure is retried (`kernel`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,29 +19,29 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::page::Paged;
-use crate::run::json;
+use crate::run::failure_json;
 use crate::sql::sql;
-use crate::wait::{Call, Place, call_of, place_of};
+use crate::wait::{RunToWake, WaitKey, run_to_wake, wait_key};
 use crate::{Error, Store, parsed};
 
-/// What a worker asks for.
+/// Which tasks a worker asks for.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
+pub struct TaskRequest<'a> {
     pub queues: &'a [String],
     pub worker: &'a str,
     pub most: i32,
-    /// None: what each task says.
+    /// None: the lease of each task.
     pub lease: Option<Duration>,
-    /// None: of all workspaces, in turn behind this one.
+    /// None: tasks of all workspaces, in turn, after `after`.
     pub workspace: Option<WorkspaceId>,
     pub after: Option<WorkspaceId>,
 }
 
-/// A task as stored.
+/// A stored task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     pub id: Uuid,
-    pub place: Place,
+    pub key: WaitKey,
     pub attempt: i32,
     pub workspace: WorkspaceId,
     pub queue: String,
@@ -61,78 +61,79 @@ pub struct Task {
     pub answered_at: Option<Timestamp>,
 }
 
-/// What a heartbeat is told.
+/// What a heartbeat returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct TaskLease {
     pub lease_until: Timestamp,
-    /// Somebody wants the execution to end: the work will not be needed.
+    /// The execution's cancellation was requested, so the result is no longer needed.
     pub canceling: bool,
 }
 
-/// What became of an end.
+/// The result of ending a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    Accepted(Option<Call>),
-    /// This claim ended it so before.
-    Repeat,
-    /// This claim ended it otherwise before.
-    Otherwise,
-    /// The claim is not, or no more, the task's.
+pub enum EndTaskOutcome {
+    Accepted(Option<RunToWake>),
+    /// This claim already ended it with the same result.
+    Repeated,
+    /// This claim already ended it with another result.
+    OtherResult,
+    /// This claim does not hold the task, or no longer does.
     Lost,
 }
 
-/// How many tasks wait for a worker, and how many one has.
+/// How many tasks wait for a worker, and how many are claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Depth {
+pub struct TaskCounts {
     pub open: i64,
     pub claimed: i64,
 }
 
-/// The most tasks that are counted.
+/// The maximum number of tasks counted.
 const MOST_COUNTED: i64 = 100_000;
 
 impl Store {
-    /// Claims open tasks, each under a claim of its own; and the workspace that was served last, to go on behind.
-    pub async fn claim_tasks(&self, wanted: &Wanted<'_>) -> Result<(Vec<Task>, Option<WorkspaceId>), Error> {
+    /// Claims open tasks, each under its own claim. Also returns the last workspace from which a task was claimed, to
+    /// continue after it.
+    pub async fn claim_tasks(&self, wanted: &TaskRequest<'_>) -> Result<(Vec<Task>, Option<WorkspaceId>), Error> {
         let (workspace, after) = (wanted.workspace.map(|id| id.0), wanted.after.map(|id| id.0));
         let lease = wanted.lease.map(|lease| lease.as_secs_f64());
         let rows = self
             .query(
-                sql!("workflow_execution_ask/claim"),
+                sql!("workflow_execution_wait/claim"),
                 &[&wanted.queues, &workspace, &after, &wanted.worker, &wanted.most, &lease],
             )
             .await?;
-        let (mut claims, mut place) = (BTreeMap::new(), None);
+        let (mut claims, mut key) = (BTreeMap::new(), None);
         for row in &rows {
             match row.try_get::<_, Option<Uuid>>("task")? {
                 Some(task) => drop(claims.insert(task, ClaimId(row.try_get("claim")?))),
-                None => place = row.try_get::<_, Option<Uuid>>("place")?.map(WorkspaceId),
+                None => key = row.try_get::<_, Option<Uuid>>("last_workspace")?.map(WorkspaceId),
             }
         }
         let ids: Vec<Uuid> = claims.keys().copied().collect();
         let mut tasks = if ids.is_empty() { Vec::new() } else { self.tasks_by(None, ids).await? };
-        // One whose execution ended since is nobody's any more, and one whose lease was lost since may be another's of
-        // the same name.
+        // Tasks whose execution has ended since are left out. So are tasks whose lease has expired since, because
+        // another worker of the same name may hold them.
         tasks
             .retain(|task| task.status == kernel::wait::Status::Claimed && task.claim.as_ref() == claims.get(&task.id));
-        Ok((tasks, place))
+        Ok((tasks, key))
     }
 
-    /// A worker is alive, and says how far it is. A conflict if the claim is not the task's.
-    pub async fn keep_task(
+    /// Records a worker's heartbeat and progress. A `Conflict` if this claim does not hold the task.
+    pub async fn heartbeat_task(
         &self,
         id: Uuid,
         workspace: Option<WorkspaceId>,
         claim: ClaimId,
         progress: Option<&Value>,
-    ) -> Result<Kept, Error> {
+    ) -> Result<TaskLease, Error> {
         let of = workspace.map(|id| id.0);
-        let rows = self.query(sql!("workflow_execution_ask/beat"), &[&id, &of, &claim.0, &progress]).await?;
+        let rows = self.query(sql!("workflow_execution_wait/heartbeat"), &[&id, &of, &claim.0, &progress]).await?;
         let Some(row) = rows.first() else {
             self.task(id, workspace).await?;
-            return Err(Error::Conflict("this claim is not the task's any more".to_owned()));
+            return Err(Error::Conflict("this claim no longer holds the task".to_owned()));
         };
-        Ok(Kept { lease_until: row.try_get("lease_until")?, canceling: row.try_get("canceling")? })
+        Ok(TaskLease { lease_until: row.try_get("lease_until")?, canceling: row.try_get("canceling")? })
     }
 
     /// Ends a task under its claim.
@@ -142,25 +143,25 @@ impl Store {
         workspace: Option<WorkspaceId>,
         claim: ClaimId,
         result: Result<&Value, &Failure>,
-    ) -> Result<Ended, Error> {
+    ) -> Result<EndTaskOutcome, Error> {
         let of = workspace.map(|id| id.0);
         let (outcome, output, error) = match result {
             Ok(output) => ("COMPLETED", Some(output), None),
-            Err(failure) => ("FAILED", None, Some(json(failure))),
+            Err(failure) => ("FAILED", None, Some(failure_json(failure))),
         };
         let row =
-            self.one(sql!("workflow_execution_ask/end"), &[&id, &of, &claim.0, &outcome, &output, &error]).await?;
-        match row.try_get("told")? {
-            "accepted" => Ok(Ended::Accepted(call_of(&row)?)),
-            "repeat" => Ok(Ended::Repeat),
-            "answered" => Ok(Ended::Otherwise),
-            "lost" => Ok(Ended::Lost),
+            self.one(sql!("workflow_execution_wait/end"), &[&id, &of, &claim.0, &outcome, &output, &error]).await?;
+        match row.try_get("result")? {
+            "accepted" => Ok(EndTaskOutcome::Accepted(run_to_wake(&row)?)),
+            "repeated" => Ok(EndTaskOutcome::Repeated),
+            "other_result" => Ok(EndTaskOutcome::OtherResult),
+            "lost" => Ok(EndTaskOutcome::Lost),
             "missing" => Err(Error::NotFound),
-            other => Err(Error::Corrupt(format!("the end of a task was told {other}"))),
+            other => Err(Error::Corrupt(format!("ending a task returned the unknown result {other}"))),
         }
     }
 
-    /// Tasks of a workspace (none: of all), after an id.
+    /// Lists tasks of a workspace (None: of all), by id after `after`.
     pub async fn tasks(
         &self,
         workspace: Option<WorkspaceId>,
@@ -170,25 +171,25 @@ impl Store {
     ) -> Result<Paged<Task>, Error> {
         let (after, of) = (after.unwrap_or(Uuid::nil()), workspace.map(|id| id.0));
         let (status, none) = (status.map(kernel::wait::Status::name), None::<Vec<Uuid>>);
-        let sql = sql!("workflow_execution_ask/tasks");
+        let sql = sql!("workflow_execution_wait/tasks");
         self.paged(sql, &[&after, &of, &queue, &status, &none, &limit], task_of).await
     }
 
-    /// One task, if this workspace (none: any) may see it.
+    /// One task, if this workspace (None: any) may see it.
     pub async fn task(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<Task, Error> {
         self.tasks_by(workspace, vec![id]).await?.pop().ok_or(Error::NotFound)
     }
 
-    /// How many tasks wait.
-    pub async fn task_depth(&self) -> Result<Depth, Error> {
-        let row = self.one(sql!("workflow_execution_ask/depth"), &[&MOST_COUNTED]).await?;
-        Ok(Depth { open: row.try_get("open")?, claimed: row.try_get("claimed")? })
+    /// Counts the tasks that wait for a worker, and those that a worker has claimed.
+    pub async fn task_counts(&self) -> Result<TaskCounts, Error> {
+        let row = self.one(sql!("workflow_execution_wait/counts"), &[&MOST_COUNTED]).await?;
+        Ok(TaskCounts { open: row.try_get("open")?, claimed: row.try_get("claimed")? })
     }
 
     async fn tasks_by(&self, workspace: Option<WorkspaceId>, ids: Vec<Uuid>) -> Result<Vec<Task>, Error> {
         let (of, none, limit) = (workspace.map(|id| id.0), None::<&str>, i64::try_from(ids.len()).unwrap_or(i64::MAX));
         let rows = self
-            .query(sql!("workflow_execution_ask/tasks"), &[&Uuid::nil(), &of, &none, &none, &Some(ids), &limit])
+            .query(sql!("workflow_execution_wait/tasks"), &[&Uuid::nil(), &of, &none, &none, &Some(ids), &limit])
             .await?;
         rows.iter().map(task_of).collect()
     }
@@ -198,7 +199,7 @@ fn task_of(row: &Row) -> Result<Task, Error> {
     let lease: Option<f64> = row.try_get("claim_lease_s")?;
     Ok(Task {
         id: row.try_get("id")?,
-        place: place_of(row, ExecutionId(row.try_get::<_, Uuid>("execution_id")?))?,
+        key: wait_key(row, ExecutionId(row.try_get::<_, Uuid>("execution_id")?))?,
         attempt: row.try_get("attempt")?,
         workspace: WorkspaceId(row.try_get("workspace_id")?),
         queue: row.try_get("queue")?,

@@ -1,12 +1,12 @@
-//! Tokens that answer one wait, once, without a key.
+//! Tokens that answer one wait, once, without an API key.
 //!
 //! Invariants
-//! - A token is 256 random bits, shown once and kept as a hash; its check sum refuses what was mistyped without asking
-//!   the database.
-//! - It is used up in the transaction that takes its answer.
-//! - It opens nothing but its place, and not for longer than its execution may last.
+//! - A token has 256 random bits, is shown once and stored as a hash. A checksum rejects a mistyped one without a
+//!   database query.
+//! - A token is marked as used in the transaction that stores its answer.
+//! - A token answers only its own wait, and expires no later than its execution's deadline.
 //!
-//! Not here: which nodes are waits (`kernel`), what is done with a request (`server`).
+//! Not here: which nodes are waits (`kernel`), handling a request (`server`).
 
 use std::time::Duration;
 
@@ -15,63 +15,63 @@ use kernel::ids::{ExecutionId, VersionId, WorkspaceId};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Place, Told, place_of};
+use super::{AnswerOutcome, WaitKey, wait_key};
 use crate::access::token::{self, Kind};
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store};
 
-/// The most tokens that one place may have.
+/// The maximum number of tokens for one wait.
 const MOST: i64 = 1_000;
 
-/// Tokens that answer a wait.
+/// The kind of tokens that answer a wait.
 #[derive(Debug)]
-pub enum Answers {}
+pub enum AnswerToken {}
 
-impl Kind for Answers {
+impl Kind for AnswerToken {
     const PREFIX: &'static str = "fba_";
 }
 
-pub type Token = token::Token<Answers>;
+pub type Token = token::Token<AnswerToken>;
 
-/// A token that was made.
+/// A new token.
 #[derive(Clone, Debug)]
-pub struct Minted {
+pub struct NewToken {
     pub token: Token,
     pub expires_at: Timestamp,
 }
 
-/// What a token is for.
+/// The wait that a token answers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pass {
-    pub place: Place,
+pub struct TokenWait {
+    pub key: WaitKey,
     pub workspace: WorkspaceId,
     pub version: VersionId,
     pub workflow: Option<String>,
     pub expires_at: Timestamp,
     pub used: bool,
-    /// How the wait stands; none: nobody asked yet.
+    /// The wait's status; None: not open yet.
     pub status: Option<kernel::wait::Status>,
     pub input: Option<Value>,
-    /// Until when the wait waits.
+    /// When the wait expires.
     pub wait_expires_at: Option<Timestamp>,
 }
 
 impl Store {
-    /// Makes a token for a place of an execution that has not ended, with its audit row in one commit. Not found if it
-    /// has, and a conflict if the place has too many.
-    pub async fn mint_token(
+    /// Creates a token for a wait of an execution that has not ended, with its audit row in one commit. The result is a
+    /// `Conflict` if the execution has ended or the wait has too many tokens.
+    pub async fn create_token(
         &self,
-        place: &Place,
+        key: &WaitKey,
         workspace: Option<WorkspaceId>,
         lasts: Duration,
         actor: &str,
-    ) -> Result<Minted, Error> {
+    ) -> Result<NewToken, Error> {
         let token = Token::generate()?;
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let (of, lasts) = (workspace.map(|id| id.0), lasts.as_secs_f64());
-        let Place { execution, node, iteration } = place;
+        let WaitKey { execution, node, iteration } = key;
         let row = transaction
             .query_opt(
                 sql!("workflow_execution_token/add"),
@@ -84,18 +84,19 @@ impl Store {
         audit(&transaction, Some(owner), actor, "wait.token", "execution", execution.0, &detail).await?;
         let expires_at = row.try_get("expires_at")?;
         transaction.commit().await?;
-        Ok(Minted { token, expires_at })
+        Ok(NewToken { token, expires_at })
     }
 
-    /// What a token is for. Whatever is wrong with it is not found, but that it was used.
-    pub async fn open_token(&self, token: &Token) -> Result<Pass, Error> {
+    /// Finds the wait that a token answers. An invalid or expired token is `NotFound`; a token that was used is found
+    /// and reported as used.
+    pub async fn wait_of_token(&self, token: &Token) -> Result<TokenWait, Error> {
         let row = self.one(sql!("workflow_execution_token/find"), &[&token.hash()]).await?;
         let status: Option<&str> = row.try_get("status")?;
         let status = status.map(|text| {
-            kernel::wait::Status::parse(text).ok_or_else(|| Error::Corrupt(format!("the status of an ask is {text:?}")))
+            kernel::wait::Status::parse(text).ok_or_else(|| Error::Corrupt(format!("the status of a wait is {text:?}")))
         });
-        Ok(Pass {
-            place: place_of(&row, ExecutionId(row.try_get::<_, Uuid>("execution_id")?))?,
+        Ok(TokenWait {
+            key: wait_key(&row, ExecutionId(row.try_get::<_, Uuid>("execution_id")?))?,
             workspace: WorkspaceId(row.try_get("workspace_id")?),
             version: VersionId(row.try_get("version_id")?),
             workflow: row.try_get("workflow")?,
@@ -107,8 +108,8 @@ impl Store {
         })
     }
 
-    /// Answers the wait that a token is for, and uses it up. Of 20 at once one is accepted.
-    pub async fn answer_by_token(&self, token: &Token, place: &Place, data: &Value) -> Result<Told, Error> {
-        self.answer_with(place, None, Some(token), data, ("token", false)).await
+    /// Answers the wait of a token, and marks the token as used. Of several concurrent calls, one is accepted.
+    pub async fn answer_by_token(&self, token: &Token, key: &WaitKey, data: &Value) -> Result<AnswerOutcome, Error> {
+        self.answer_with(key, None, Some(token), data, ("token", false)).await
     }
 }

@@ -1,84 +1,84 @@
-//! Deliveries: one end of an execution, to be told to one webhook, from due to delivered or given up.
+//! Deliveries: messages about the end of one execution to one webhook, until they are delivered or given up.
 //!
 //! Invariants
-//! - A delivery is added by the transaction that ends its execution, once for each webhook that asked
-//!   (`functions/webhook.sql`).
-//! - Only the current claim settles a delivery; a claim whose time is up is somebody else's to take.
-//! - A workspace has only so many being sent, however many wait.
+//! - The transaction that ends an execution adds its deliveries, one for each webhook that subscribes to that terminal
+//!   status (`functions/webhook.sql`).
+//! - Only the current claim settles a delivery. If a claim has expired, another process may claim the delivery.
+//! - The number of deliveries in flight per workspace is bounded, however many are due.
 //!
-//! What happens if the process dies: before it sends, or between sending and settling, the delivery falls due when its
-//! time is up and is sent again under the same id; after it is settled nothing is left to do.
+//! If the process dies before it settles a delivery, the claim expires and the delivery is sent again under the same
+//! id. After it is settled, nothing is left to do.
 //!
-//! Not here: sending (`server::webhook`), what an answer means (`kernel::webhook`).
+//! Not here: sending (`server::webhook`), what a response means (`kernel::webhook`).
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::execution;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
-use kernel::webhook::{Ended, MAX_PART_BYTES, Status, Verdict, gives_up};
+use kernel::webhook::{DeliveryDecision, EndedExecution, MAX_PART_BYTES, Status, must_disable};
 use serde_json::json;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::execution::list::Place;
+use crate::execution::list::TimeCursor;
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, new_id, parsed};
 
-/// Who turns a webhook off that takes nothing.
+/// The actor in the audit log when a failing webhook is disabled.
 const ACTOR: &str = "webhooks";
-/// How much of what went wrong is kept.
+/// How much of an error message is kept.
 const MAX_ERROR_CHARS: usize = 500;
 
-/// How much may be claimed at once.
+/// How many deliveries a claim may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Being sent at once for one workspace, by all processes together.
+pub struct ClaimLimits {
+    /// The maximum number in flight for one workspace, by all processes together.
     pub each: i32,
     pub limit: i32,
-    /// Workspaces looked at.
+    /// The maximum number of workspaces read.
     pub steps: i32,
-    /// For how long nobody else takes them.
+    /// How long the claim is valid; then another process may claim the delivery.
     pub lease: Duration,
 }
 
-/// Deliveries of one claim.
+/// The deliveries that one claim took.
 #[derive(Clone, Debug)]
-pub struct Claim {
-    pub deliveries: Vec<Claimed>,
-    /// The workspace to go on behind; none at the end.
+pub struct ClaimedDeliveries {
+    pub deliveries: Vec<ClaimedDelivery>,
+    /// The workspace to continue after; None: there are no more.
     pub next: Option<WorkspaceId>,
 }
 
-/// A delivery to be sent.
+/// A delivery to send.
 #[derive(Clone, Debug)]
-pub struct Claimed {
+pub struct ClaimedDelivery {
     pub id: Uuid,
     pub claim: Uuid,
     pub webhook: Uuid,
     pub workspace: WorkspaceId,
-    /// From 1.
+    /// Starts at 1.
     pub attempt: u32,
-    /// For how long it is tried.
+    /// How long ago the delivery was added, or last retried on request.
     pub age: Duration,
-    /// Where to; none if the webhook is gone or off.
+    /// The receiver's URL; None if the webhook was deleted or disabled.
     pub url: Option<String>,
-    /// None if the execution is no longer kept.
-    pub ended: Option<Ended>,
+    /// None if the execution was deleted.
+    pub ended: Option<EndedExecution>,
 }
 
-/// What an attempt came to, for people.
+/// The result of an attempt, for display.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct AttemptResult {
     pub status: Option<u16>,
-    /// Without secrets; cut if it is long.
+    /// Without secrets; truncated if it is long.
     pub error: Option<String>,
-    /// Nothing was sent: the receiver is not to blame.
+    /// Nothing was sent, so the failure is not the receiver's fault.
     pub unsent: bool,
 }
 
-/// A delivery as people read it.
+/// A delivery for display.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub id: Uuid,
@@ -95,10 +95,14 @@ pub struct Delivery {
 }
 
 impl Store {
-    /// Claims what is due, workspace by workspace behind one.
-    pub async fn claim_deliveries(&self, after: Option<WorkspaceId>, room: Room) -> Result<Claim, Error> {
+    /// Claims due deliveries, workspace by workspace after `after`.
+    pub async fn claim_deliveries(
+        &self,
+        after: Option<WorkspaceId>,
+        limits: ClaimLimits,
+    ) -> Result<ClaimedDeliveries, Error> {
         let (claim, after) = (new_id(), after.map_or(Uuid::nil(), |id| id.0));
-        let Room { each, limit, steps, lease } = room;
+        let ClaimLimits { each, limit, steps, lease } = limits;
         let rows = self
             .query(sql!("webhook_delivery/claim"), &[&claim, &after, &each, &limit, &steps, &lease.as_secs_f64()])
             .await?;
@@ -106,28 +110,33 @@ impl Store {
         for row in &rows {
             match row.try_get::<_, Option<Uuid>>("delivery")? {
                 Some(id) => ids.push(id),
-                None => next = row.try_get::<_, Option<Uuid>>("place")?.map(WorkspaceId),
+                None => next = row.try_get::<_, Option<Uuid>>("last_workspace")?.map(WorkspaceId),
             }
         }
         if ids.is_empty() {
-            return Ok(Claim { deliveries: Vec::new(), next });
+            return Ok(ClaimedDeliveries { deliveries: Vec::new(), next });
         }
         let most = i32::try_from(MAX_PART_BYTES).unwrap_or(i32::MAX);
         let rows = self.query(sql!("webhook_delivery/claimed"), &[&ids, &claim, &most]).await?;
         let deliveries = rows.iter().map(|row| claimed_of(row, claim)).collect::<Result<_, _>>()?;
-        Ok(Claim { deliveries, next })
+        Ok(ClaimedDeliveries { deliveries, next })
     }
 
-    /// Settles an attempt; false if the claim was lost. A webhook that takes nothing for too long, or is gone, is
-    /// turned off.
-    pub async fn settle_delivery(&self, of: &Claimed, verdict: Verdict, told: &Told) -> Result<bool, Error> {
+    /// Stores the result of an attempt; false if the claim was lost. Disables a webhook whose deliveries have failed
+    /// for too long, or that answered 410.
+    pub async fn settle_delivery(
+        &self,
+        of: &ClaimedDelivery,
+        verdict: DeliveryDecision,
+        result: &AttemptResult,
+    ) -> Result<bool, Error> {
         let (status, wait) = match verdict {
-            Verdict::Delivered => (Status::Delivered, None),
-            Verdict::Later(wait) => (Status::Pending, Some(wait.as_secs_f64())),
-            Verdict::Failed | Verdict::Gone => (Status::Failed, None),
+            DeliveryDecision::Delivered => (Status::Delivered, None),
+            DeliveryDecision::RetryAfter(wait) => (Status::Pending, Some(wait.as_secs_f64())),
+            DeliveryDecision::Failed | DeliveryDecision::ReceiverGone => (Status::Failed, None),
         };
-        let error = told.error.as_ref().map(|text| text.chars().take(MAX_ERROR_CHARS).collect::<String>());
-        let code = told.status.map(i32::from);
+        let error = result.error.as_ref().map(|text| text.chars().take(MAX_ERROR_CHARS).collect::<String>());
+        let code = result.status.map(i32::from);
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let settled = transaction
@@ -136,36 +145,36 @@ impl Store {
         if settled == 0 {
             return Ok(false);
         }
-        if verdict == Verdict::Delivered {
-            transaction.execute(sql!("webhook/taken"), &[&of.webhook]).await?;
-        } else if !told.unsent
-            && let Some(row) = transaction.query_opt(sql!("webhook/failing"), &[&of.webhook]).await?
+        if verdict == DeliveryDecision::Delivered {
+            transaction.execute(sql!("webhook/succeeded"), &[&of.webhook]).await?;
+        } else if !result.unsent
+            && let Some(row) = transaction.query_opt(sql!("webhook/failed"), &[&of.webhook]).await?
         {
             let failing = Duration::try_from_secs_f64(row.try_get("failing_s")?).unwrap_or_default();
             let reason = match verdict {
-                Verdict::Gone => Some("the receiver answered 410: it is gone".to_owned()),
-                _ if gives_up(failing) => {
-                    Some(format!("nothing was taken for {} days", failing.as_secs() / (24 * 60 * 60)))
+                DeliveryDecision::ReceiverGone => Some("the receiver answered 410 Gone".to_owned()),
+                _ if must_disable(failing) => {
+                    Some(format!("every delivery failed for {} days", failing.as_secs() / (24 * 60 * 60)))
                 }
                 _ => None,
             };
             if let Some(reason) = reason {
-                turn_off(&transaction, of.webhook, &reason).await?;
+                disable(&transaction, of.webhook, &reason).await?;
             }
         }
         transaction.commit().await?;
         Ok(true)
     }
 
-    /// Deliveries of a webhook of a status (none: any), the newest first, before a place.
+    /// Deliveries of a webhook with a status (None: any), newest first, before a position.
     pub async fn deliveries(
         &self,
         webhook: Uuid,
         status: Option<Status>,
-        before: Option<Place<Uuid>>,
+        before: Option<TimeCursor<Uuid>>,
         limit: i64,
     ) -> Result<Vec<Delivery>, Error> {
-        let (at, id) = before.map(|place| (place.at, place.id)).unzip();
+        let (at, id) = before.map(|cursor| (cursor.at, cursor.id)).unzip();
         let status = status.map(Status::name);
         let one = None::<Uuid>;
         let rows = self.query(sql!("webhook_delivery/list"), &[&webhook, &status, &at, &id, &one, &limit]).await?;
@@ -179,7 +188,8 @@ impl Store {
         delivery_of(&row)
     }
 
-    /// Has a delivery sent now, and tried for another day. One that is being sent is a conflict.
+    /// Makes a delivery due now, and retries it for another day. If it is being sent right now, the result is a
+    /// `Conflict`.
     pub async fn retry_delivery(
         &self,
         webhook: Uuid,
@@ -193,34 +203,34 @@ impl Store {
             drop(transaction);
             drop(client);
             self.delivery(webhook, id).await?;
-            return Err(Error::Conflict("it is being sent right now".to_owned()));
+            return Err(Error::Conflict("the delivery is being sent right now; try again later".to_owned()));
         }
         let detail = json!({ "deliveryId": id });
         audit(&transaction, Some(workspace), actor, "webhook.retry", "webhook", webhook, &detail).await?;
         Ok(transaction.commit().await?)
     }
 
-    /// For how long the oldest delivery that is due has been, in seconds.
+    /// How long the oldest due delivery has been due, in seconds.
     pub async fn oldest_delivery_s(&self) -> Result<f64, Error> {
         Ok(self.one(sql!("webhook_delivery/oldest"), &[]).await?.try_get(0)?)
     }
 }
 
-async fn turn_off(transaction: &deadpool_postgres::Transaction<'_>, webhook: Uuid, reason: &str) -> Result<(), Error> {
-    let Some(row) = transaction.query_opt(sql!("webhook/turn_off"), &[&webhook, &reason]).await? else {
+async fn disable(transaction: &deadpool_postgres::Transaction<'_>, webhook: Uuid, reason: &str) -> Result<(), Error> {
+    let Some(row) = transaction.query_opt(sql!("webhook/disable"), &[&webhook, &reason]).await? else {
         return Ok(());
     };
     let owner = WorkspaceId(row.try_get(0)?);
     audit(transaction, Some(owner), ACTOR, "webhook.disable", "webhook", webhook, &json!({ "reason": reason })).await
 }
 
-fn claimed_of(row: &Row, claim: Uuid) -> Result<Claimed, Error> {
+fn claimed_of(row: &Row, claim: Uuid) -> Result<ClaimedDelivery, Error> {
     let live: bool = row.try_get("live")?;
     let execution = ExecutionId(row.try_get("execution_id")?);
     let workspace = WorkspaceId(row.try_get("workspace_id")?);
     let ended = match row.try_get::<_, Option<Uuid>>("workflow_definition_id")? {
         None => None,
-        Some(definition) => Some(Ended {
+        Some(definition) => Some(EndedExecution {
             execution,
             workspace,
             definition: DefinitionId(definition),
@@ -235,7 +245,7 @@ fn claimed_of(row: &Row, claim: Uuid) -> Result<Claimed, Error> {
             duration_ms: row.try_get("duration_ms")?,
         }),
     };
-    Ok(Claimed {
+    Ok(ClaimedDelivery {
         id: row.try_get("id")?,
         claim,
         webhook: row.try_get("webhook_id")?,

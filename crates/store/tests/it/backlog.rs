@@ -1,46 +1,54 @@
-//! A backlog has a limit: what is over it is refused and never stored, and asking costs no count.
+//! The backlog limit: start requests above the limit are refused and never stored. The check does not count the rows of
+//! the backlog.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kernel::execution::Status;
 use kernel::ids::WorkspaceId;
-use store::queue::enqueue::{Accepted, Start};
-use store::workspace::Change;
+use store::queue::enqueue::{EnqueueOutcome, Start};
+use store::workspace::WorkspaceChange;
 
 use crate::support::{Limits, World, keyed, race, start};
 
 async fn bound(world: &World, workspace: WorkspaceId, limit: Option<i32>) {
-    let change = Change { max_backlog: Some(limit), ..Change::default() };
+    let change = WorkspaceChange { max_backlog: Some(limit), ..WorkspaceChange::default() };
     world.store.change_workspace(workspace, &change, "test").await.expect("changed");
 }
 
-/// Lets what is known of the backlog be old.
+/// Makes the stored count old.
 async fn later(world: &World) {
     world.run_sql("UPDATE backlog SET counted_at = counted_at - interval '1 hour'", &[]).await;
 }
 
 async fn offer(world: &World, starts: &[Start]) -> usize {
-    let told = world.store.enqueue(starts, "test").await.expect("answers");
-    assert!(told.iter().all(|told| matches!(told, Accepted::New { .. } | Accepted::Full)), "{told:?}");
-    told.iter().filter(|told| matches!(told, Accepted::New { .. })).count()
+    let outcome = world.store.enqueue(starts, "test").await.expect("answers");
+    assert!(
+        outcome.iter().all(|outcome| matches!(outcome, EnqueueOutcome::New { .. } | EnqueueOutcome::BacklogFull)),
+        "{outcome:?}"
+    );
+    outcome.iter().filter(|outcome| matches!(outcome, EnqueueOutcome::New { .. })).count()
 }
 
 #[tokio::test]
-async fn what_is_over_the_limit_is_refused_and_nothing_of_it_is_stored() {
+async fn starts_over_the_limit_are_refused_and_not_stored() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("FREE").await;
     bound(&world, workspace, Some(3)).await;
     let starts: Vec<Start> = (0..5).map(|_| start(workspace, definition)).collect();
-    let told = world.store.enqueue(&starts, "test").await.expect("answers");
-    assert_eq!(told.iter().filter(|told| matches!(told, Accepted::New { .. })).count(), 3, "the first of the batch");
-    assert_eq!(told[3..], [Accepted::Full, Accepted::Full]);
+    let outcome = world.store.enqueue(&starts, "test").await.expect("answers");
+    assert_eq!(
+        outcome.iter().filter(|outcome| matches!(outcome, EnqueueOutcome::New { .. })).count(),
+        3,
+        "the first of the batch"
+    );
+    assert_eq!(outcome[3..], [EnqueueOutcome::BacklogFull, EnqueueOutcome::BacklogFull]);
     assert_eq!(offer(&world, &[start(workspace, definition)]).await, 0);
-    for table in ["workflow_execution", "execution_queue", "activity WHERE action = 'execution.start'"] {
+    for table in ["workflow_execution", "execution_queue", "audit WHERE action = 'execution.start'"] {
         assert_eq!(world.count(table).await, 3, "{table}");
     }
-    let told = world.client.query_one("SELECT forebay.enqueue($1, $2)", &[&workspace.0, &definition.0]).await;
-    let error = told.expect_err("it is full");
+    let outcome = world.client.query_one("SELECT forebay.enqueue($1, $2)", &[&workspace.0, &definition.0]).await;
+    let error = outcome.expect_err("it is full");
     assert_eq!(error.code().map(|code| code.code()), Some("53400"), "{error:?}");
 }
 
@@ -53,17 +61,17 @@ async fn room_comes_back_when_items_start_end_or_the_limit_rises() {
     assert_eq!(offer(&world, &[one(), one(), one()]).await, 2);
     world.run(workspace, 1).await;
     later(&world).await;
-    assert_eq!(offer(&world, &[one(), one()]).await, 1, "what runs does not wait");
+    assert_eq!(offer(&world, &[one(), one()]).await, 1, "running executions are not in the backlog");
     bound(&world, workspace, Some(4)).await;
-    assert_eq!(offer(&world, &[one(), one(), one()]).await, 2, "a new limit is obeyed at once");
+    assert_eq!(offer(&world, &[one(), one(), one()]).await, 2, "a new limit applies immediately");
     bound(&world, workspace, None).await;
     assert_eq!(offer(&world, &[one(), one(), one()]).await, 3);
     bound(&world, workspace, Some(0)).await;
-    assert_eq!(offer(&world, &[one()]).await, 0, "what arrived without a limit is counted");
+    assert_eq!(offer(&world, &[one()]).await, 0, "starts without a limit are counted too");
 }
 
 #[tokio::test]
-async fn every_stage_counts_and_a_repeated_request_is_answered_though_it_is_full() {
+async fn every_stage_counts_and_a_repeated_request_is_answered_even_at_the_limit() {
     let world = World::new().await;
     let workspace = world.workspace("FREE").await;
     let free = world.definition(workspace, Limits::default()).await;
@@ -83,26 +91,29 @@ async fn every_stage_counts_and_a_repeated_request_is_answered_though_it_is_full
     bound(&world, workspace, Some(4)).await;
     assert_eq!(offer(&world, &[start(workspace, free)]).await, 0);
     let again = Start { idempotency, ..start(workspace, free) };
-    let told = world.store.enqueue(&[again], "test").await.expect("an answer");
-    assert_eq!(told, [Accepted::Existing { execution: first.execution }]);
+    let outcome = world.store.enqueue(&[again], "test").await.expect("an answer");
+    assert_eq!(outcome, [EnqueueOutcome::Existing { execution: first.execution }]);
     world.finish(first.execution, Status::Failed).await;
     later(&world).await;
-    assert_eq!(offer(&world, &[start(workspace, free)]).await, 1, "a dead letter does not wait");
+    assert_eq!(offer(&world, &[start(workspace, free)]).await, 1, "a dead letter is not in the backlog");
 }
 
 #[tokio::test]
-async fn the_services_own_limit_holds_where_a_workspace_has_none() {
+async fn the_services_limit_applies_where_a_workspace_has_none() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("FREE").await;
     let (bounded, theirs) = world.tenant("FREE").await;
     bound(&world, bounded, Some(3)).await;
     let starts = [start(workspace, definition), start(bounded, theirs), start(workspace, definition)];
-    let told = world.store.enqueue_within(&starts, Some(1), "test").await.expect("answers");
-    assert!(matches!(told[..], [Accepted::New { .. }, Accepted::New { .. }, Accepted::Full]), "{told:?}");
+    let outcome = world.store.enqueue_within(&starts, Some(1), "test").await.expect("answers");
+    assert!(
+        matches!(outcome[..], [EnqueueOutcome::New { .. }, EnqueueOutcome::New { .. }, EnqueueOutcome::BacklogFull]),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]
-async fn racers_overshoot_by_no_more_than_themselves() {
+async fn concurrent_starts_exceed_the_limit_by_at_most_their_own_number() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("FREE").await;
     bound(&world, workspace, Some(100)).await;
@@ -138,7 +149,7 @@ async fn a_large_limit_is_kept_to_a_thousandth_without_a_count_each_time() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_says_nothing_has_the_backlog_of_its_tier() {
+async fn a_workspace_without_a_limit_has_the_backlog_limit_of_its_tier() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("FREE").await;
     world.run_sql("UPDATE tier SET max_backlog = 2 WHERE name = 'FREE'", &[]).await;
@@ -149,12 +160,15 @@ async fn a_workspace_that_says_nothing_has_the_backlog_of_its_tier() {
         .client
         .query_one(sql, &[&workspace.0, &definition.0])
         .await
-        .expect("the operator's own programs go by no tier");
+        .expect("forebay.enqueue ignores the tier's limit");
     later(&world).await;
-    let told = world.store.enqueue_within(&[one()], Some(4), "test").await.expect("answers");
-    assert!(matches!(told[..], [Accepted::New { .. }]), "the setting goes before the tier: {told:?}");
+    let outcome = world.store.enqueue_within(&[one()], Some(4), "test").await.expect("answers");
+    assert!(
+        matches!(outcome[..], [EnqueueOutcome::New { .. }]),
+        "the setting takes precedence over the tier: {outcome:?}"
+    );
     bound(&world, workspace, Some(100)).await;
-    assert_eq!(offer(&world, &[one()]).await, 1, "and its own before both");
+    assert_eq!(offer(&world, &[one()]).await, 1, "and the workspace's own limit over both");
     let (other, definition) = world.tenant("PRO").await;
     assert_eq!(offer(&world, &[start(other, definition)]).await, 1);
 }

@@ -1,11 +1,11 @@
-//! The database itself refuses rows whose columns do not belong to their status.
+//! The database itself refuses rows whose columns do not match their status.
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use crate::support::World;
 
-/// Sets columns of the one row, and tells whether the schema allowed it. Nothing is kept.
+/// Sets columns of the one row, and returns whether the schema allowed it. Rolls back.
 async fn allowed(client: &Client, table: &str, set: &str) -> bool {
     let statement = format!("BEGIN; UPDATE {table} SET {set}");
     let done = client.batch_execute(&statement).await;
@@ -36,7 +36,7 @@ async fn check(table: &str, legal: &[&str], illegal: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_queue_item_holds_what_its_status_says_and_nothing_else() {
+async fn a_queue_item_has_exactly_the_columns_of_its_status() {
     const CLAIM: &str = "claim_id = gen_random_uuid(), claimed_by = gen_random_uuid(), claimed_at = now()";
     let claimed = format!("status = 'CLAIMED', stage = 5, {CLAIM}");
     let dispatched = format!("status = 'DISPATCHED', stage = 5, {CLAIM}, dispatched_at = now()");
@@ -47,6 +47,7 @@ async fn a_queue_item_holds_what_its_status_says_and_nothing_else() {
         "stage = 3",
         &claimed,
         &dispatched,
+        &format!("{dispatched}, owner = gen_random_uuid()"),
         "status = 'FAILED', stage = 9, last_error = 'x'",
         "priority = 1",
         "priority = 5",
@@ -78,13 +79,15 @@ async fn a_queue_item_holds_what_its_status_says_and_nothing_else() {
         "status = 'pending'",
         "priority = 0",
         "priority = 6",
-        "execution_id = gen_random_uuid()",
+        "owner = gen_random_uuid()",
+        &format!("{claimed}, owner = gen_random_uuid()"),
+        "status = 'FAILED', stage = 9, last_error = 'x', owner = gen_random_uuid()",
     ];
     check("execution_queue", &legal, &illegal).await;
 }
 
 #[tokio::test]
-async fn an_execution_holds_what_its_status_says_and_nothing_else() {
+async fn an_execution_has_exactly_the_columns_of_its_status() {
     let running = "status = 'RUNNING', started_at = now(), engine = 'embedded', owner = gen_random_uuid()";
     let legal = [
         running,
@@ -116,7 +119,7 @@ async fn an_execution_holds_what_its_status_says_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_node_has_a_place_in_the_order_exactly_when_it_is_settled() {
+async fn a_node_has_a_sequence_number_exactly_when_it_has_settled() {
     let settled = ["COMPLETED", "FAILED", "SKIPPED", "CANCELED", "UNKNOWN"];
     let legal: Vec<String> = settled
         .iter()
@@ -157,7 +160,7 @@ async fn a_definition_without_a_published_version_is_a_draft() {
 }
 
 #[tokio::test]
-async fn a_workspace_has_sane_numbers() {
+async fn a_workspace_has_positive_limits_and_weight() {
     let legal = ["limit_override = 0", "weight = 1", "weight = 100", "max_backlog = 0"];
     let illegal = ["limit_override = -1", "weight = 0", "weight = 101", "max_backlog = -1", "name = ''"];
     check("workspace", &legal, &illegal).await;

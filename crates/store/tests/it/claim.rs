@@ -1,9 +1,9 @@
-//! The claim: how many, in which order, and what it says of the workspaces it asked.
+//! The claim: how many items it claims, in which order, and what it returns for the requested workspaces.
 
 use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
-use kernel::queue::ring::{Ask, Ring};
+use kernel::queue::round_robin::{Quota, RoundRobin};
 use kernel::queue::{PRIORITY_STEP_MS, Priority};
-use store::queue::claim::{Claims, GatesFrom};
+use store::queue::claim::{Claims, LimitCursor};
 use store::queue::enqueue::Start;
 use store::{Error, new_id};
 
@@ -16,7 +16,7 @@ fn claimed(claims: &Claims) -> Vec<ExecutionId> {
     ids
 }
 
-/// Takes the items one at a time: the order in which they would start.
+/// Claims the items one at a time: the order in which they would start.
 async fn order(world: &World, workspace: WorkspaceId) -> Vec<ExecutionId> {
     let mut order = Vec::new();
     while let Some(item) = world.claim(workspace, 1).await.items.first() {
@@ -33,63 +33,63 @@ async fn a_tier_runs_as_many_as_it_allows() {
         world.accept_many(workspace, definition, 25).await;
         let claims = world.claim(workspace, 100).await;
         assert_eq!(claims.items.len(), limit, "{tier}");
-        let asked = &claims.asked[0];
-        let told = (asked.workspace, asked.running, asked.limit, asked.more, asked.put_back, asked.weight);
+        let asked = &claims.workspaces[0];
+        let outcome = (asked.workspace, asked.running, asked.limit, asked.more, asked.blocked_again, asked.weight);
         let limit = i32::try_from(limit).expect("small");
-        assert_eq!(told, (workspace, limit, limit, true, false, 1), "{tier}");
-        assert!(asked.at_capacity());
+        assert_eq!(outcome, (workspace, limit, limit, true, false, 1), "{tier}");
+        assert!(asked.is_full_with_items_waiting());
         assert_eq!(world.claim(workspace, 100).await.items.len(), 0, "{tier} is full");
     }
 }
 
 #[tokio::test]
-async fn a_workspace_row_tells_full_from_empty_from_busy() {
+async fn a_workspace_row_says_whether_it_is_full_empty_or_busy() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
-    let told = async |want| {
+    let outcome = async |want| {
         let claims = world.claim(workspace, want).await;
-        let asked = &claims.asked[0];
-        (claims.items.len(), asked.running, asked.more, asked.at_capacity())
+        let asked = &claims.workspaces[0];
+        (claims.items.len(), asked.running, asked.more, asked.is_full_with_items_waiting())
     };
-    assert_eq!(told(5).await, (0, 0, false, false), "empty");
+    assert_eq!(outcome(5).await, (0, 0, false, false), "empty");
     world.accept_many(workspace, definition, 7).await;
-    assert_eq!(told(0).await, (0, 0, true, false), "asked for nothing");
-    assert_eq!(told(2).await, (2, 2, true, false), "more to be had");
-    assert_eq!(told(10).await, (3, 5, true, true), "full, with more waiting");
-    assert_eq!(told(10).await, (0, 5, true, true), "still full");
+    assert_eq!(outcome(0).await, (0, 0, true, false), "wanted none");
+    assert_eq!(outcome(2).await, (2, 2, true, false), "more is ready");
+    assert_eq!(outcome(10).await, (3, 5, true, true), "full, with more ready");
+    assert_eq!(outcome(10).await, (0, 5, true, true), "still full");
     world.limit(workspace, 7).await;
-    assert_eq!(told(10).await, (2, 7, false, false), "full, and nobody waits");
+    assert_eq!(outcome(10).await, (2, 7, false, false), "full, and nothing is ready");
 }
 
 #[tokio::test]
-async fn asks_of_several_shards_wait_for_none_and_are_told_which_is_busy() {
+async fn a_claim_of_several_shards_waits_for_none_and_returns_the_busy_ones() {
     let world = World::new().await;
     let mut asks = Vec::new();
     for shard in [3, 5] {
         let workspace = world.workspace_weighing("PRO", 1, Some(shard)).await;
         let definition = world.definition(workspace, Limits::default()).await;
         world.accept_many(workspace, definition, 2).await;
-        asks.push(Ask { workspace, want: 1 });
+        asks.push(Quota { workspace, limit: 1 });
     }
     world
         .client
         .batch_execute("BEGIN; SELECT pg_advisory_xact_lock(forebay.lock_shard(), 3)")
         .await
-        .expect("a claim under way");
+        .expect("a claim in progress");
     let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
     world.client.batch_execute("COMMIT").await.expect("its end");
     let of: Vec<_> = claims.items.iter().map(|item| item.workspace).collect();
-    assert_eq!((of, claims.asked.len(), claims.busy), (vec![asks[1].workspace], 1, vec![asks[0].workspace]));
+    assert_eq!((of, claims.workspaces.len(), claims.busy), (vec![asks[1].workspace], 1, vec![asks[0].workspace]));
     let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
-    assert_eq!((claims.items.len(), claims.asked.len(), claims.busy.len()), (2, 2, 0));
+    assert_eq!((claims.items.len(), claims.workspaces.len(), claims.busy.len()), (2, 2, 0));
 }
 
 #[tokio::test]
-async fn a_workspace_asked_twice_in_one_call_keeps_its_limit() {
+async fn a_workspace_requested_twice_in_one_call_keeps_its_limit() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     world.accept_many(workspace, definition, 20).await;
-    let asks = [Ask { workspace, want: 5 }, Ask { workspace, want: 3 }, Ask { workspace, want: 5 }];
+    let asks = [Quota { workspace, limit: 5 }, Quota { workspace, limit: 3 }, Quota { workspace, limit: 5 }];
     let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
     assert_eq!(claims.items.len(), 5);
     assert_eq!(world.stages(workspace).await, "ready 15, slot 5");
@@ -119,7 +119,7 @@ async fn limits_of_workspace_definition_and_key_hold_together() {
 }
 
 #[tokio::test]
-async fn what_was_let_through_a_full_gate_is_set_aside_by_the_claim() {
+async fn an_item_that_passed_a_limit_that_is_full_now_is_blocked_again_by_the_claim() {
     let world = World::new().await;
     let of_a_key = Limits { key_concurrency: Some(2), ..Limits::default() };
     let of_a_definition = Limits { concurrency: Some(2), key_concurrency: Some(9), ..Limits::default() };
@@ -129,7 +129,7 @@ async fn what_was_let_through_a_full_gate_is_set_aside_by_the_claim() {
         let accepted = world.accept(&[0; 5].map(|_| keyed(workspace, definition, "k"))).await;
         world.run_sql("UPDATE execution_queue SET stage = 0 WHERE workspace_id = $1", &[&workspace.0]).await;
         let claims = world.claim(workspace, 10).await;
-        assert_eq!((claimed(&claims), claims.asked[0].put_back), (accepted[..2].to_vec(), true), "{stages}");
+        assert_eq!((claimed(&claims), claims.workspaces[0].blocked_again), (accepted[..2].to_vec(), true), "{stages}");
         assert_eq!(world.stages(workspace).await, stages);
     }
 }
@@ -143,7 +143,7 @@ async fn a_lowered_limit_ends_nothing_and_admits_nothing_until_below_it() {
     world.limit(workspace, 2).await;
     for left in (2..5).rev() {
         let claims = world.claim(workspace, 10).await;
-        assert_eq!((claims.items.len(), claims.asked[0].running, claims.asked[0].limit), (0, left + 1, 2));
+        assert_eq!((claims.items.len(), claims.workspaces[0].running, claims.workspaces[0].limit), (0, left + 1, 2));
         world.finish(running.pop().expect("one that runs"), kernel::execution::Status::Completed).await;
     }
     assert_eq!(world.claim(workspace, 10).await.items.len(), 0, "at the limit");
@@ -160,10 +160,13 @@ async fn a_paused_workspace_starts_nothing_until_it_goes_on() {
     world.accept_many(workspace, definition, 2).await;
     world.run_sql("UPDATE workspace SET paused = true WHERE id = $1", &[&workspace.0]).await;
     let claims = world.claim(workspace, 10).await;
-    assert_eq!((claims.items.len(), claims.asked[0].more, claims.asked[0].at_capacity()), (0, false, false));
-    assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), [], "nor is it asked");
+    assert_eq!(
+        (claims.items.len(), claims.workspaces[0].more, claims.workspaces[0].is_full_with_items_waiting()),
+        (0, false, false)
+    );
+    assert_eq!(world.store.sweep(&[workspace.shard()]).await.expect("a sweep"), [], "nor does the sweep find it");
     world.run_sql("UPDATE workspace SET paused = false WHERE id = $1", &[&workspace.0]).await;
-    assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), [(workspace, 1)]);
+    assert_eq!(world.store.sweep(&[workspace.shard()]).await.expect("a sweep"), [(workspace, 1)]);
     assert_eq!(world.claim(workspace, 10).await.items.len(), 2);
 }
 
@@ -177,11 +180,11 @@ async fn a_paused_definition_starts_nothing_and_does_not_block_the_others() {
     world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&paused.0]).await;
     let first = world.claim(workspace, 10).await;
     assert_eq!(
-        (first.items.len(), first.asked[0].blocked_definitions.clone(), first.asked[0].more),
+        (first.items.len(), first.workspaces[0].blocked_definitions.clone(), first.workspaces[0].more),
         (0, vec![paused], true),
-        "they are to be moved"
+        "they have to be moved"
     );
-    assert_eq!(world.store.clear_the_way(workspace, paused).await.expect("moved"), 5);
+    assert_eq!(world.store.block_definition(workspace, paused).await.expect("moved"), 5);
     assert_eq!(claimed(&world.claim(workspace, 10).await), behind);
     assert_eq!(world.stages(workspace).await, "definition 5, slot 2");
 }
@@ -212,13 +215,13 @@ async fn a_batch_of_several_definitions_runs_in_the_order_it_was_given() {
 }
 
 #[tokio::test]
-async fn waiting_is_worth_priority() {
+async fn waiting_raises_priority() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("ENTERPRISE").await;
     let with = |priority| Start { priority: Priority::new(priority).expect("1 to 5"), ..start(workspace, definition) };
     let starts = [with(5), with(5), with(1)];
     world.accept(&starts).await;
-    // Four steps lie between the two priorities: one has waited for longer than that, one not quite.
+    // Four steps lie between the two priorities: one item has waited for longer than that, one not quite.
     for (start, waited_ms) in [(&starts[0], 4 * PRIORITY_STEP_MS + 1), (&starts[1], 4 * PRIORITY_STEP_MS - 1_000)] {
         let earlier = "UPDATE execution_queue SET rank = rank - $2 WHERE id = $1";
         world.run_sql(earlier, &[&start.execution.0, &waited_ms]).await;
@@ -232,23 +235,23 @@ async fn under_saturation_turns_follow_weights() {
     let world = World::new().await;
     let light = world.workspace_weighing("ENTERPRISE", 1, Some(7)).await;
     let heavy = world.workspace_weighing("ENTERPRISE", 3, Some(7)).await;
-    let mut ring = Ring::default();
+    let mut ring = RoundRobin::default();
     for workspace in [light, heavy] {
         world.limit(workspace, 1_000).await;
         let definition = world.definition(workspace, Limits::default()).await;
         world.accept_many(workspace, definition, 200).await;
     }
-    for (workspace, weight) in world.store.sweep(7).await.expect("a sweep") {
+    for (workspace, weight) in world.store.sweep(&[7]).await.expect("a sweep") {
         ring.add(workspace, weight);
     }
     let mut served = [0, 0];
     for _ in 0..20 {
-        let asks = ring.take(8);
+        let asks = ring.next_batch(8);
         let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, Some(ENGINE)).await.expect("a claim");
         for item in &claims.items {
             served[usize::from(item.workspace == heavy)] += 1;
         }
-        for asked in claims.asked.iter().filter(|asked| asked.more) {
+        for asked in claims.workspaces.iter().filter(|asked| asked.more) {
             ring.add(asked.workspace, asked.weight);
         }
     }
@@ -264,12 +267,16 @@ async fn an_item_of_a_deleted_definition_is_claimed_to_be_failed() {
     let accepted = world.accept_many(workspace, definition, 3).await;
     let sql = "UPDATE workflow_definition SET deleted_at = now(), status = 'PAUSED' WHERE id = $1";
     world.run_sql(sql, &[&definition.0]).await;
-    let gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
-    assert_eq!(world.store.open(&gates).await.expect("opened"), [], "what is behind its gate is failed there");
+    let limits = world.store.blocking_limits(workspace.shard(), &mut LimitCursor::default()).await.expect("limits");
+    assert_eq!(
+        world.store.unblock(&limits).await.expect("opened"),
+        [],
+        "a blocked item of a deleted definition is failed where it is"
+    );
     let claim = ClaimId(new_id());
     let claims = world.claim_as(world.me, claim, Some(ENGINE), workspace, 10).await;
     assert_eq!(claimed(&claims), accepted[..1]);
-    assert!(claims.items.iter().all(|item| item.gone && item.begun.is_none()), "{claims:?}");
+    assert!(claims.items.iter().all(|item| item.definition_deleted && item.begun.is_none()), "{claims:?}");
     assert_eq!(world.state(accepted[0]).await, "PENDING, CLAIMED");
 }
 
@@ -280,9 +287,9 @@ async fn nothing_is_claimed_for_a_deleted_workspace_and_its_ready_items_are_foun
     let accepted = world.accept_many(workspace, definition, 2).await;
     world.run_sql("UPDATE workspace SET deleted_at = now() WHERE id = $1", &[&workspace.0]).await;
     assert_eq!(world.claim(workspace, 5).await.items.len(), 0);
-    assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), []);
-    let found = world.store.orphaned_items(workspace.shard()).await.expect("orphaned items");
-    let found: Vec<_> = found.iter().map(|orphaned| orphaned.item).collect();
+    assert_eq!(world.store.sweep(&[workspace.shard()]).await.expect("a sweep"), []);
+    let found = world.store.items_of_deleted(workspace.shard()).await.expect("items of deleted workspaces");
+    let found: Vec<_> = found.iter().map(|found| found.item).collect();
     assert_eq!(found, accepted.iter().map(|id| id.queue_item()).collect::<Vec<_>>());
 }
 
@@ -304,7 +311,7 @@ async fn a_claim_under_an_older_snapshot_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_claim_puts_back_behind_its_key_is_in_nobodys_way() {
+async fn an_item_that_a_claim_blocks_again_does_not_delay_others() {
     let world = World::new().await;
     let (workspace, open) = world.tenant("ENTERPRISE").await;
     let keys = world.definition(workspace, Limits { key_concurrency: Some(1), ..Limits::default() }).await;
@@ -312,8 +319,11 @@ async fn what_a_claim_puts_back_behind_its_key_is_in_nobodys_way() {
     world.run_sql("UPDATE execution_queue SET stage = 0 WHERE workspace_id = $1", &[&workspace.0]).await;
     world.accept_many(workspace, open, 50).await;
     let claims = world.claim(workspace, 10).await;
-    let asked = &claims.asked[0];
-    assert_eq!((claims.items.len(), asked.put_back, asked.more, asked.blocked_definitions.len()), (9, true, true, 0));
+    let asked = &claims.workspaces[0];
+    assert_eq!(
+        (claims.items.len(), asked.blocked_again, asked.more, asked.blocked_definitions.len()),
+        (9, true, true, 0)
+    );
 }
 
 #[tokio::test]
@@ -323,14 +333,14 @@ async fn a_claim_by_another_protocol_is_refused_and_says_why() {
     world.accept_many(workspace, definition, 1).await;
     for number in [store::release::PROTOCOL - 1, store::release::PROTOCOL + 1] {
         world.run_sql("UPDATE protocol SET number = $1", &[&number]).await;
-        let asks = [Ask { workspace, want: 1 }];
+        let asks = [Quota { workspace, limit: 1 }];
         let claim = ClaimId(new_id());
         let refused = world.store.claim(&asks, claim, world.me, None).await.expect_err("another protocol");
         assert!(store::release::is_other_protocol(&refused) && !refused.is_answer(), "{refused:?}");
-        assert!(format!("{refused:?}").contains(&format!("go by protocol {number}")), "{refused:?}");
+        assert!(format!("{refused:?}").contains(&format!("uses protocol {number}")), "{refused:?}");
     }
     world.run_sql("DELETE FROM protocol", &[]).await;
-    let asks = [Ask { workspace, want: 1 }];
+    let asks = [Quota { workspace, limit: 1 }];
     world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect_err("a database without a protocol");
     assert_eq!(world.stages(workspace).await, "ready 1");
     world.run_sql("INSERT INTO protocol (number) VALUES ($1)", &[&store::release::PROTOCOL]).await;

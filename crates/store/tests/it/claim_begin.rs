@@ -1,4 +1,4 @@
-//! Beginning: with the claim when the claimer is the runner, or apart from it.
+//! A run begins in the commit of the claim if the claiming process also runs the execution, and separately otherwise.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use kernel::ids::{ClaimId, ExecutionId, ProcessId, WorkspaceId};
 use serde_json::{Value, json};
 use store::new_id;
 use store::queue::enqueue::Start;
-use store::run::BeginAnswer;
+use store::run::BeginOutcome;
 
 use crate::support::{ENGINE, Limits, World, race, start};
 
@@ -15,10 +15,10 @@ async fn begin(world: &World, execution: ExecutionId, process: ProcessId) -> &'s
     let answers = world.store.begin(&[execution], ENGINE, process).await.expect("an answer");
     assert_eq!(answers[0].0, execution);
     match answers[0].1 {
-        BeginAnswer::Granted(_) => "granted",
-        BeginAnswer::Ended => "ended",
-        BeginAnswer::NotYet => "not yet",
-        BeginAnswer::Gone => "gone",
+        BeginOutcome::Granted(_) => "granted",
+        BeginOutcome::Ended => "ended",
+        BeginOutcome::NotYet => "not yet",
+        BeginOutcome::Missing => "gone",
     }
 }
 
@@ -42,7 +42,7 @@ async fn a_runner_claims_begins_and_dispatches_in_one_commit() {
     assert_eq!((stored.status, stored.engine.as_deref()), (Status::Running, Some(ENGINE)));
     assert_eq!((stored.version, stored.created_at), (begun.version, begun.created_at));
     assert_eq!(world.state(asked.execution).await, "RUNNING, DISPATCHED");
-    assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned"), [(asked.execution, 1)]);
+    assert_eq!(world.store.owned_runs(world.me, ENGINE).await.expect("owned"), [(asked.execution, 1)]);
     let (short, long) = (Duration::from_secs(55), Duration::from_secs(60));
     assert!((short..=long).contains(&begun.deadline_in), "{:?}", begun.deadline_in);
 }
@@ -68,17 +68,17 @@ async fn an_execution_of_newer_rules_is_claimed_and_not_begun() {
         let claim = ClaimId(new_id());
         let claims = world.claim_as(world.me, claim, engine, workspace, 1).await;
         let item = &claims.items[0];
-        assert!(item.newer && item.begun.is_none() && !item.gone, "{item:?}");
+        assert!(item.newer && item.begun.is_none() && !item.definition_deleted, "{item:?}");
         assert_eq!(world.state(newer).await, "PENDING, CLAIMED");
-        assert_eq!(begin(&world, newer, world.me).await, "not yet", "nor can it be begun apart");
-        let back = world.store.give_back(&[item.item], claim, Duration::ZERO).await.expect("given back");
+        assert_eq!(begin(&world, newer, world.me).await, "not yet", "nor can it begin separately");
+        let back = world.store.requeue_unsent(&[item.item], claim, Duration::ZERO).await.expect("given back");
         assert_eq!(back, [item.item]);
     }
     assert_eq!(world.state(newer).await, "PENDING, PENDING");
 }
 
 #[tokio::test]
-async fn an_item_whose_execution_another_holds_stays_claimed_and_begins_apart() {
+async fn an_item_whose_execution_is_locked_stays_claimed_and_begins_separately() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let accepted = world.accept_many(workspace, definition, 2).await;
@@ -89,7 +89,7 @@ async fn an_item_whose_execution_another_holds_stays_claimed_and_begins_apart() 
     let claims = world.claim_as(world.me, ClaimId(new_id()), Some(ENGINE), workspace, 5).await;
     let mut begun: Vec<_> = claims.items.iter().map(|item| (item.item.execution(), item.begun.is_some())).collect();
     begun.sort();
-    assert_eq!(begun, [(accepted[0], false), (accepted[1], true)], "and it does not wait");
+    assert_eq!(begun, [(accepted[0], false), (accepted[1], true)], "and the claim does not wait for it");
     transaction.rollback().await.expect("rollback");
     assert_eq!(world.state(accepted[0]).await, "PENDING, CLAIMED");
     assert_eq!(begin(&world, accepted[0], world.me).await, "granted");
@@ -97,7 +97,7 @@ async fn an_item_whose_execution_another_holds_stays_claimed_and_begins_apart() 
 }
 
 #[tokio::test]
-async fn begin_is_granted_once_and_again_to_the_same_process_only() {
+async fn begin_is_granted_once_and_repeated_only_for_the_same_process() {
     let world = World::new().await;
     let (workspace, execution) = one(&world).await;
     let stranger = world.process().await;
@@ -106,15 +106,19 @@ async fn begin_is_granted_once_and_again_to_the_same_process_only() {
     world.claim(workspace, 1).await;
     assert_eq!(begin(&world, execution, world.me).await, "granted");
     assert_eq!(begin(&world, execution, world.me).await, "granted", "a repeated call");
-    assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned"), [(execution, 1)], "under the same epoch");
-    assert_eq!(begin(&world, execution, stranger).await, "ended", "another has it");
+    assert_eq!(
+        world.store.owned_runs(world.me, ENGINE).await.expect("owned"),
+        [(execution, 1)],
+        "under the same epoch"
+    );
+    assert_eq!(begin(&world, execution, stranger).await, "ended", "another process owns it");
     world.finish(execution, Status::Completed).await;
-    assert_eq!(begin(&world, execution, world.me).await, "ended", "it is over");
+    assert_eq!(begin(&world, execution, world.me).await, "ended", "the execution has ended");
     assert_eq!(begin(&world, ExecutionId(new_id()), world.me).await, "gone");
 }
 
 #[tokio::test]
-async fn a_start_under_a_claim_since_taken_over_may_still_begin() {
+async fn a_start_under_a_claim_that_was_taken_over_may_still_begin() {
     let world = World::new().await;
     let (workspace, execution) = one(&world).await;
     let (first, second) = (world.process().await, world.process().await);
@@ -125,12 +129,12 @@ async fn a_start_under_a_claim_since_taken_over_may_still_begin() {
     let taken =
         world.store.take_over(&[workspace.shard()], silence, stale, ClaimId(new_id()), second).await.expect("taken");
     assert_eq!(taken.len(), 1);
-    assert_eq!(begin(&world, execution, first).await, "granted", "the slot counts, not the claim");
+    assert_eq!(begin(&world, execution, first).await, "granted", "the slot matters, not the claim");
     assert_eq!(begin(&world, execution, second).await, "ended");
 }
 
 #[tokio::test]
-async fn several_answers_come_with_their_runs() {
+async fn the_results_of_several_begins_name_their_runs() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let accepted = world.accept_many(workspace, definition, 6).await;
@@ -139,19 +143,19 @@ async fn several_answers_come_with_their_runs() {
     let missing = ExecutionId(new_id());
     let asked = [&accepted[..], &[missing]].concat();
     let answers = world.store.begin(&asked, ENGINE, world.me).await.expect("answers");
-    let told: Vec<(ExecutionId, &str)> = answers
+    let outcome: Vec<(ExecutionId, &str)> = answers
         .iter()
         .map(|(id, answer)| match answer {
-            BeginAnswer::Granted(begun) => (*id, if begun.execution == *id { "granted" } else { "mixed up" }),
-            BeginAnswer::Ended => (*id, "ended"),
-            BeginAnswer::NotYet => (*id, "not yet"),
-            BeginAnswer::Gone => (*id, "gone"),
+            BeginOutcome::Granted(begun) => (*id, if begun.execution == *id { "granted" } else { "mixed up" }),
+            BeginOutcome::Ended => (*id, "ended"),
+            BeginOutcome::NotYet => (*id, "not yet"),
+            BeginOutcome::Missing => (*id, "gone"),
         })
         .collect();
     let words = ["granted", "granted", "ended", "granted", "granted", "not yet", "gone"];
-    assert_eq!(told, asked.iter().copied().zip(words).collect::<Vec<_>>());
+    assert_eq!(outcome, asked.iter().copied().zip(words).collect::<Vec<_>>());
     let input: Value = Value::Null;
-    assert!(answers.iter().all(|(_, answer)| !matches!(answer, BeginAnswer::Granted(b) if b.input != input)));
+    assert!(answers.iter().all(|(_, answer)| !matches!(answer, BeginOutcome::Granted(b) if b.input != input)));
 }
 
 #[tokio::test]
@@ -166,7 +170,7 @@ async fn a_run_that_begins_while_its_item_is_given_back_never_runs_without_a_slo
             if racer == 0 {
                 store.begin(&[execution], ENGINE, me).await.expect("an answer");
             } else {
-                store.give_back(&[item], claim, Duration::ZERO).await.expect("an answer");
+                store.requeue_unsent(&[item], claim, Duration::ZERO).await.expect("an answer");
             }
         })
         .await;

@@ -1,24 +1,24 @@
-//! Claims run against each other, against completions and against changes of limits.
+//! Claims run concurrently with each other, with completions and with changes of limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
-use kernel::queue::ring::Ask;
-use store::queue::claim::{Claims, GatesFrom};
+use kernel::queue::round_robin::Quota;
+use store::queue::claim::{Claims, LimitCursor};
 use store::queue::enqueue::Start;
 use store::run::Ending;
-use store::workspace::Change;
+use store::workspace::WorkspaceChange;
 use store::{Store, new_id};
 
 use crate::support::{ENGINE, Limits, World, end, keyed, race, start};
 
-/// More than any race here needs; whoever has not finished by then never will.
+/// More passes than any race here needs; if one is not done by then, it hangs.
 const PASSES: usize = 3_000;
 
 async fn claim(store: &Store, world_process: kernel::ids::ProcessId, workspace: WorkspaceId, want: i32) -> Claims {
-    let asks = [Ask { workspace, want }];
+    let asks = [Quota { workspace, limit: want }];
     store.claim(&asks, ClaimId(new_id()), world_process, Some(ENGINE)).await.expect("a claim")
 }
 
@@ -78,12 +78,12 @@ async fn claimers_that_also_complete_drain_everything_and_never_exceed_any_limit
     })
     .await;
     for execution in accepted {
-        assert_eq!(world.state(execution).await, "COMPLETED, no ticket");
+        assert_eq!(world.state(execution).await, "COMPLETED, no item");
     }
 }
 
-/// Claims and completes until nothing waits, in a bounded number of passes; the sweep finds what a
-/// race left closed.
+/// Claims and completes until nothing is queued, in a bounded number of passes; the sweep finds items that a race left
+/// blocked.
 async fn drain(store: &Store, me: kernel::ids::ProcessId, workspace: WorkspaceId) {
     for _ in 0..PASSES {
         let claims = claim(store, me, workspace, 4).await;
@@ -94,10 +94,11 @@ async fn drain(store: &Store, me: kernel::ids::ProcessId, workspace: WorkspaceId
             .collect();
         store.complete(&endings, None, "test").await.expect("an ending");
         if endings.is_empty() {
-            let gates = store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
-            store.open(&gates).await.expect("opened");
-            let (asked, waiting) = (claims.asked[0].clone(), store.sweep(workspace.shard()).await.expect("a sweep"));
-            if gates.is_empty() && !asked.more && asked.running == 0 && waiting.is_empty() {
+            let limits = store.blocking_limits(workspace.shard(), &mut LimitCursor::default()).await.expect("limits");
+            store.unblock(&limits).await.expect("opened");
+            let (asked, waiting) =
+                (claims.workspaces[0].clone(), store.sweep(&[workspace.shard()]).await.expect("a sweep"));
+            if limits.is_empty() && !asked.more && asked.running == 0 && waiting.is_empty() {
                 return;
             }
         }
@@ -107,7 +108,7 @@ async fn drain(store: &Store, me: kernel::ids::ProcessId, workspace: WorkspaceId
 async fn change_limits(store: &Store, workspace: WorkspaceId, stop: &AtomicBool) {
     let mut limits = [2, 5, 1, 4].into_iter().cycle();
     for _ in 0..PASSES {
-        let change = Change { limit_override: Some(limits.next()), ..Change::default() };
+        let change = WorkspaceChange { limit_override: Some(limits.next()), ..WorkspaceChange::default() };
         store.change_workspace(workspace, &change, "test").await.expect("a changed workspace");
         if stop.load(Ordering::Relaxed) {
             return;
@@ -163,7 +164,7 @@ async fn a_claim_waits_for_a_change_of_the_definition_in_flight_and_obeys_it() {
 }
 
 #[tokio::test]
-async fn claims_of_other_shards_wait_for_nobody() {
+async fn claims_of_different_shards_do_not_wait_for_each_other() {
     let world = World::new().await;
     let held = world.workspace_weighing("PRO", 1, Some(1)).await;
     let quiet = world.workspace_weighing("PRO", 1, Some(2)).await;
@@ -174,7 +175,7 @@ async fn claims_of_other_shards_wait_for_nobody() {
     transaction.execute("UPDATE workspace SET paused = true WHERE id = $1", &[&held.0]).await.expect("a change");
     assert_eq!(world.run(quiet, 1).await.len(), 1);
     let begun: Vec<ExecutionId> =
-        world.store.owned(world.me, ENGINE).await.expect("owned").iter().map(|run| run.0).collect();
+        world.store.owned_runs(world.me, ENGINE).await.expect("owned").iter().map(|run| run.0).collect();
     assert_eq!(begun.len(), 1);
     transaction.rollback().await.expect("rollback");
 }
@@ -190,7 +191,7 @@ async fn a_claim_that_waits_too_long_for_the_shard_gives_up_and_says_so() {
     let hasty = format!("{}&options=-c%20lock_timeout%3D50ms", world.database.url);
     let target = store::connect::Target::new(&hasty).expect("a URL");
     let hasty = Store::new(&target, 1).expect("a pool");
-    let asks = [Ask { workspace, want: 1 }];
+    let asks = [Quota { workspace, limit: 1 }];
     let error = hasty.claim(&asks, ClaimId(new_id()), world.me, None).await.expect_err("it is held");
     assert!(error.is_lock_timeout(), "{error:?}");
     transaction.rollback().await.expect("rollback");

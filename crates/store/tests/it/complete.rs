@@ -1,4 +1,4 @@
-//! Ending executions: once, for every caller, and never with a ticket left behind.
+//! An execution ends once, whichever caller ends it, and never leaves a queue item behind.
 
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
@@ -6,7 +6,7 @@ use kernel::run::failure::{Class, Failure};
 use kernel::run::node;
 use serde_json::json;
 use store::new_id;
-use store::run::{End, Ended, Ending};
+use store::run::{End, EndResult, Ending};
 
 use crate::support::{ENGINE, World, end, fact, race, record};
 
@@ -16,35 +16,35 @@ async fn waiting(world: &World, count: usize) -> (WorkspaceId, Vec<ExecutionId>)
 }
 
 #[tokio::test]
-async fn the_first_outcome_wins_and_the_second_is_told() {
+async fn the_first_outcome_wins_and_the_second_call_learns_so() {
     let world = World::new().await;
     let (workspace, accepted) = waiting(&world, 1).await;
     let execution = accepted[0];
     world.run(workspace, 1).await;
     let first = world.finish(execution, Status::Completed).await;
-    assert_eq!(first, [Ended { execution, applied: true, ticket: true, workspace, freed: true }]);
+    assert_eq!(first, [EndResult { execution, applied: true, had_queue_item: true, workspace, freed: true }]);
     let second = world.finish(execution, Status::Failed).await;
-    assert_eq!(second, [Ended { execution, applied: false, ticket: false, workspace, freed: false }]);
-    assert_eq!(world.state(execution).await, "COMPLETED, no ticket");
+    assert_eq!(second, [EndResult { execution, applied: false, had_queue_item: false, workspace, freed: false }]);
+    assert_eq!(world.state(execution).await, "COMPLETED, no item");
     assert_eq!(world.count("activity WHERE action = 'queue_item.fail'").await, 0);
 }
 
 #[tokio::test]
-async fn of_outcomes_that_race_one_stands() {
+async fn of_concurrent_outcomes_one_is_stored() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let outcomes = [Status::Completed, Status::Failed, Status::Canceled, Status::TimedOut];
     for _ in 0..25 {
         let execution = world.accept_many(workspace, definition, 1).await[0];
         world.run(workspace, 1).await;
-        let told = race(&world.store, 4, |racer, store| async move {
+        let result = race(&world.store, 4, |racer, store| async move {
             let ending = Ending { execution, claim: None, end: end(outcomes[racer]) };
             store.complete(&[ending], None, "test").await.expect("an ending").remove(0)
         })
         .await;
-        let applied: Vec<usize> = (0..4).filter(|racer| told[*racer].applied).collect();
-        assert_eq!(applied.len(), 1, "{told:?}");
-        assert_eq!(told.iter().filter(|ended| ended.freed).count(), 1, "one slot, freed once");
+        let applied: Vec<usize> = (0..4).filter(|racer| result[*racer].applied).collect();
+        assert_eq!(applied.len(), 1, "{result:?}");
+        assert_eq!(result.iter().filter(|ended| ended.freed).count(), 1, "one slot, freed once");
         let stored = world.store.execution(execution, None).await.expect("an execution");
         assert_eq!(stored.status, outcomes[applied[0]]);
         assert_eq!(world.store.workspace(workspace).await.expect("a workspace").running, 0);
@@ -64,13 +64,13 @@ async fn a_failed_item_stays_as_the_dead_letter_with_its_reason() {
     world.run(workspace, 3).await;
     let endings: Vec<Ending> =
         accepted.iter().zip(ends).map(|(execution, end)| Ending { execution: *execution, claim: None, end }).collect();
-    let told = world.store.complete(&endings, None, "the test").await.expect("an ending");
-    assert!(told.iter().all(|ended| ended.applied && ended.ticket && ended.freed), "{told:?}");
+    let result = world.store.complete(&endings, None, "the test").await.expect("an ending");
+    assert!(result.iter().all(|ended| ended.applied && ended.had_queue_item && ended.freed), "{result:?}");
     let rows = world.client.query("SELECT id, status, last_error FROM execution_queue ORDER BY id", &[]).await;
     let rows: Vec<(uuid::Uuid, String, String)> =
-        rows.expect("tickets").iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
-    let letter = |at: usize, why: &str| (accepted[at].0, "FAILED".to_owned(), why.to_owned());
-    assert_eq!(rows, [letter(0, "the engine refused it"), letter(1, "TIMED_OUT")]);
+        rows.expect("queue items").iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let dead_letter = |at: usize, why: &str| (accepted[at].0, "FAILED".to_owned(), why.to_owned());
+    assert_eq!(rows, [dead_letter(0, "the engine refused it"), dead_letter(1, "TIMED_OUT")]);
     assert_eq!(world.stages(workspace).await, "failed 2");
     let noted = "activity WHERE action = 'queue_item.fail' AND actor = 'the test' AND subject_type = 'queue_item'";
     assert_eq!(world.count(noted).await, 2);
@@ -79,15 +79,18 @@ async fn a_failed_item_stays_as_the_dead_letter_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_ticket_that_an_ended_execution_kept_is_removed_by_the_next_call() {
+async fn a_queue_item_left_by_an_ended_execution_is_removed_by_the_next_call() {
     let world = World::new().await;
-    for (outcome, state) in [(Status::Completed, "COMPLETED, no ticket"), (Status::Failed, "FAILED, FAILED")] {
+    for (outcome, state) in [(Status::Completed, "COMPLETED, no item"), (Status::Failed, "FAILED, FAILED")] {
         let (workspace, accepted) = waiting(&world, 1).await;
         world.run(workspace, 1).await;
         let sql = "UPDATE workflow_execution SET status = $2, completed_at = now(), owner = NULL WHERE id = $1";
         world.run_sql(sql, &[&accepted[0].0, &outcome.name()]).await;
-        let told = world.finish(accepted[0], Status::Canceled).await;
-        assert_eq!(told, [Ended { execution: accepted[0], applied: false, ticket: true, workspace, freed: true }]);
+        let result = world.finish(accepted[0], Status::Canceled).await;
+        assert_eq!(
+            result,
+            [EndResult { execution: accepted[0], applied: false, had_queue_item: true, workspace, freed: true }]
+        );
         assert_eq!(world.state(accepted[0]).await, state);
     }
 }
@@ -102,8 +105,8 @@ async fn open_nodes_are_canceled_in_order_after_the_settled_ones() {
     world.store.record(world.me, &[record(&run, facts)], "test").await.expect("recorded");
     world.finish(run.execution, Status::TimedOut).await;
     let nodes = world.store.nodes(run.execution).await.expect("nodes");
-    let told: Vec<(&str, node::Status)> = nodes.iter().map(|node| (node.node.as_str(), node.status)).collect();
-    assert_eq!(told, [("x", Completed), ("b", Canceled), ("c", Canceled)]);
+    let result: Vec<(&str, node::Status)> = nodes.iter().map(|node| (node.node.as_str(), node.status)).collect();
+    assert_eq!(result, [("x", Completed), ("b", Canceled), ("c", Canceled)]);
     let sequence: Vec<i64> = world.get("SELECT array_agg(seq ORDER BY seq) FROM workflow_execution_node", &[]).await;
     assert_eq!(sequence, [1, 2, 3]);
     assert_eq!(world.store.execution(run.execution, None).await.expect("an execution").last_seq, 3);
@@ -117,10 +120,10 @@ async fn without_its_claim_a_dispatcher_ends_nothing() {
     let (_, claim) = world.claim_one(world.me, workspace).await;
     let give_up = |claim| [Ending { execution, claim: Some(claim), end: end(Status::Failed) }];
     let lost = world.store.complete(&give_up(ClaimId(new_id())), None, "test").await.expect("an answer");
-    assert_eq!(lost, [], "a claim it does not hold");
+    assert_eq!(lost, [], "a claim that does not hold it");
     assert_eq!(world.state(execution).await, "PENDING, CLAIMED");
     let held = world.store.complete(&give_up(claim), None, "test").await.expect("an answer");
-    assert_eq!(held, [Ended { execution, applied: true, ticket: true, workspace, freed: true }]);
+    assert_eq!(held, [EndResult { execution, applied: true, had_queue_item: true, workspace, freed: true }]);
     assert_eq!(world.state(execution).await, "FAILED, FAILED");
 }
 
@@ -136,7 +139,7 @@ async fn a_run_that_has_begun_is_not_ended_by_the_claim_that_started_it() {
 }
 
 #[tokio::test]
-async fn only_the_status_that_was_meant_is_ended() {
+async fn only_an_execution_in_the_expected_status_is_ended() {
     let world = World::new().await;
     let (workspace, accepted) = waiting(&world, 2).await;
     world.run(workspace, 1).await;
@@ -144,27 +147,33 @@ async fn only_the_status_that_was_meant_is_ended() {
         .iter()
         .map(|execution| Ending { execution: *execution, claim: None, end: end(Status::TimedOut) })
         .collect();
-    let told = world.store.complete(&endings, Some(Status::Pending), "test").await.expect("an answer");
-    assert_eq!(told, [Ended { execution: accepted[1], applied: true, ticket: true, workspace, freed: false }]);
+    let result = world.store.complete(&endings, Some(Status::Pending), "test").await.expect("an answer");
+    assert_eq!(
+        result,
+        [EndResult { execution: accepted[1], applied: true, had_queue_item: true, workspace, freed: false }]
+    );
     assert_eq!(world.state(accepted[0]).await, "RUNNING, DISPATCHED");
     assert_eq!(world.state(accepted[1]).await, "TIMED_OUT, FAILED");
 }
 
 #[tokio::test]
-async fn an_execution_that_does_not_exist_is_not_answered() {
+async fn an_execution_that_does_not_exist_has_no_result_row() {
     let world = World::new().await;
     assert_eq!(world.finish(ExecutionId(new_id()), Status::Completed).await, []);
 }
 
 #[tokio::test]
-async fn a_missing_ticket_does_not_keep_an_execution_from_ending() {
+async fn an_execution_ends_even_if_its_queue_item_is_missing() {
     let world = World::new().await;
     let (workspace, accepted) = waiting(&world, 1).await;
     world.run(workspace, 1).await;
     world.run_sql("DELETE FROM execution_queue", &[]).await;
-    let told = world.finish(accepted[0], Status::Completed).await;
-    assert_eq!(told, [Ended { execution: accepted[0], applied: true, ticket: false, workspace, freed: false }]);
-    assert_eq!(world.state(accepted[0]).await, "COMPLETED, no ticket");
+    let result = world.finish(accepted[0], Status::Completed).await;
+    assert_eq!(
+        result,
+        [EndResult { execution: accepted[0], applied: true, had_queue_item: false, workspace, freed: false }]
+    );
+    assert_eq!(world.state(accepted[0]).await, "COMPLETED, no item");
 }
 
 #[tokio::test]
@@ -182,8 +191,8 @@ async fn endings_of_the_same_executions_in_opposite_orders_do_not_deadlock() {
             async move {
                 let endings: Vec<Ending> =
                     ids.iter().map(|id| Ending { execution: *id, claim: None, end: end(Status::Completed) }).collect();
-                let told = store.complete(&endings, None, "test").await.expect("no deadlock");
-                told.iter().filter(|ended| ended.applied).count()
+                let result = store.complete(&endings, None, "test").await.expect("no deadlock");
+                result.iter().filter(|ended| ended.applied).count()
             }
         })
         .await;
@@ -193,7 +202,7 @@ async fn endings_of_the_same_executions_in_opposite_orders_do_not_deadlock() {
 }
 
 #[tokio::test]
-async fn a_ticket_without_its_execution_becomes_a_dead_letter_and_frees_its_slot() {
+async fn a_queue_item_without_its_execution_becomes_a_dead_letter_and_frees_its_slot() {
     let world = World::new().await;
     let (workspace, accepted) = waiting(&world, 2).await;
     let execution = accepted[0];
@@ -201,18 +210,18 @@ async fn a_ticket_without_its_execution_becomes_a_dead_letter_and_frees_its_slot
     assert_eq!(item, execution.queue_item());
     world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&execution.0]).await;
     let other = Ending { execution, claim: Some(ClaimId(new_id())), end: end(Status::Failed) };
-    assert_eq!(world.store.complete(&[other], None, "test").await.expect("an answer"), [], "not by another's claim");
+    assert_eq!(world.store.complete(&[other], None, "test").await.expect("an answer"), [], "not under another claim");
     let own = Ending { execution, claim: Some(claim), end: end(Status::Failed) };
-    let told = world.store.complete(&[own], None, "test").await.expect("an answer");
-    assert_eq!(told, [Ended { execution, applied: false, ticket: true, workspace, freed: true }]);
-    assert_eq!(world.finish(execution, Status::Failed).await, [], "it is settled");
+    let result = world.store.complete(&[own], None, "test").await.expect("an answer");
+    assert_eq!(result, [EndResult { execution, applied: false, had_queue_item: true, workspace, freed: true }]);
+    assert_eq!(world.finish(execution, Status::Failed).await, [], "the execution has ended");
     let audited = format!(
         "activity WHERE subject_id = '{execution}' AND action = 'queue_item.fail' AND detail ->> 'type' = 'EXECUTION_GONE'"
     );
     assert_eq!(world.count(&audited).await, 1);
-    let letter =
+    let dead_letter =
         format!("execution_queue WHERE id = '{execution}' AND status = 'FAILED' AND last_error LIKE '%missing%'");
-    assert_eq!(world.count(&letter).await, 1);
+    assert_eq!(world.count(&dead_letter).await, 1);
     assert_eq!(
         world.count(&format!("execution_queue WHERE workspace_id = '{workspace}' AND stage = 5")).await,
         0,

@@ -1,8 +1,9 @@
-//! Pausing and resuming: once however often it is asked, audited in the same commit, obeyed by the claim.
+//! Pausing and resuming happen once, however often they are requested. They are audited in the same commit, and the
+//! claim obeys them.
 
 use kernel::ids::{DefinitionId, WorkspaceId};
 use store::Error;
-use store::queue::claim::Gate;
+use store::queue::claim::BlockingLimit;
 
 use crate::support::{Limits, World, new_version};
 
@@ -15,36 +16,36 @@ async fn a_paused_workspace_starts_nothing_and_a_resumed_one_goes_on() {
         assert_eq!(world.store.pause_workspace(workspace, true, "me").await.expect("paused"), changed);
     }
     assert_eq!(world.run(workspace, 5).await.len(), 0);
-    assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), []);
+    assert_eq!(world.store.sweep(&[workspace.shard()]).await.expect("a sweep"), []);
     for changed in [true, false] {
         assert_eq!(world.store.pause_workspace(workspace, false, "me").await.expect("resumed"), changed);
     }
     assert_eq!(world.run(workspace, 5).await.len(), 3);
     for action in ["workspace.pause", "workspace.resume"] {
         let noted = format!("activity WHERE action = '{action}' AND actor = 'me' AND subject_id = '{workspace}'");
-        assert_eq!(world.count(&noted).await, 1, "{action} once, however often it is asked");
+        assert_eq!(world.count(&noted).await, 1, "{action} once, however often it is requested");
     }
 }
 
 #[tokio::test]
-async fn a_paused_definition_waits_and_resuming_it_opens_its_gate() {
+async fn resuming_a_paused_definition_unblocks_its_items() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("ENTERPRISE").await;
     world.accept_many(workspace, definition, 2).await;
     for changed in [true, false] {
-        let told = world.store.pause_definition(workspace, definition, true, "me").await;
-        assert_eq!(told.expect("paused"), changed);
+        let outcome = world.store.pause_definition(workspace, definition, true, "me").await;
+        assert_eq!(outcome.expect("paused"), changed);
     }
     world.accept_many(workspace, definition, 2).await;
     assert_eq!(world.run(workspace, 5).await.len(), 0);
-    world.store.clear_the_way(workspace, definition).await.expect("moved");
+    world.store.block_definition(workspace, definition).await.expect("moved");
     assert_eq!(world.stages(workspace).await, "definition 4");
     for changed in [true, false] {
-        let told = world.store.pause_definition(workspace, definition, false, "me").await;
-        assert_eq!(told.expect("resumed"), changed);
+        let outcome = world.store.pause_definition(workspace, definition, false, "me").await;
+        assert_eq!(outcome.expect("resumed"), changed);
     }
-    let gate = Gate { workspace, definition, key: None };
-    assert_eq!(world.store.open(&[gate]).await.expect("opened"), [workspace]);
+    let limit = BlockingLimit { workspace, definition, key: None };
+    assert_eq!(world.store.unblock(&[limit]).await.expect("opened"), [workspace]);
     assert_eq!(world.run(workspace, 5).await.len(), 4);
     assert_eq!(world.count("activity WHERE action IN ('definition.pause', 'definition.resume')").await, 2);
 }
@@ -56,27 +57,30 @@ async fn a_draft_is_neither_paused_nor_resumed() {
     let version = new_version(Limits::default());
     let (draft, _) = world.store.create_definition(workspace, "draft", &version, "test").await.expect("a draft");
     for paused in [true, false] {
-        let told = world.store.pause_definition(workspace, draft, paused, "test").await;
-        assert!(matches!(told, Err(Error::Conflict(_))), "{told:?}");
+        let outcome = world.store.pause_definition(workspace, draft, paused, "test").await;
+        assert!(matches!(outcome, Err(Error::Conflict(_))), "{outcome:?}");
     }
-    assert_eq!(world.store.definition(store::definition::Which::Id(draft), None).await.expect("it").status, "DRAFT");
+    assert_eq!(
+        world.store.definition(store::definition::DefinitionRef::Id(draft), None).await.expect("it").status,
+        "DRAFT"
+    );
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_anothers_is_not_found_and_nothing_is_noted() {
+async fn what_is_missing_or_of_another_workspace_is_not_found_and_not_audited() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("FREE").await;
     let (stranger, _) = world.tenant("FREE").await;
     let nobody = WorkspaceId(store::new_id());
     let before = world.count("activity").await;
-    let told = [
+    let outcome = [
         world.store.pause_workspace(nobody, true, "test").await.map(drop),
         world.store.delete_workspace(nobody, "test").await,
         world.store.pause_definition(stranger, definition, true, "test").await.map(drop),
         world.store.delete_definition(stranger, definition, "test").await,
         world.store.delete_definition(workspace, DefinitionId(store::new_id()), "test").await,
     ];
-    assert!(told.iter().all(|told| matches!(told, Err(Error::NotFound))), "{told:?}");
+    assert!(outcome.iter().all(|outcome| matches!(outcome, Err(Error::NotFound))), "{outcome:?}");
     assert_eq!(world.count("activity").await, before);
     assert_eq!(world.count("workflow_definition WHERE status = 'PAUSED' OR deleted_at IS NOT NULL").await, 0);
 }

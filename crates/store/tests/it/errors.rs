@@ -1,4 +1,4 @@
-//! Errors say what the caller does about them.
+//! Tests the errors of the store: each tells the caller what to do.
 
 use store::Error;
 use store::testing::Database;
@@ -8,7 +8,7 @@ async fn a_value_that_cannot_be_read_is_corrupt_and_not_an_outage() {
     let database = Database::new().await;
     let client = database.client().await;
     let row = client.query_one("SELECT 'x'::text", &[]).await.expect("a row");
-    let unreadable = row.try_get::<_, i32>(0).expect_err("a text is no number");
+    let unreadable = row.try_get::<_, i32>(0).expect_err("a text is not a number");
     assert!(matches!(Error::from(unreadable), Error::Corrupt(_)));
     let missing = row.try_get::<_, i32>("nothing").expect_err("no such column");
     assert!(matches!(Error::from(missing), Error::Corrupt(_)));

@@ -1,9 +1,9 @@
-//! Events of several workspaces: what one chooses as an id or a stream is nothing to another.
+//! Events of several workspaces: an id or a stream that one workspace chooses does not affect another workspace.
 
 use kernel::ids::WorkspaceId;
 use serde_json::{Value, json};
-use store::event::{NewEvent, Which};
-use store::job::ours::Begun;
+use store::event::{EventFilter, NewEvent};
+use store::job::projector::JobStartOutcome;
 use store::{Error, new_id};
 use uuid::Uuid;
 
@@ -19,13 +19,14 @@ fn shared(owners: &[Option<WorkspaceId>]) -> Vec<NewEvent> {
 }
 
 #[tokio::test]
-async fn an_id_and_a_stream_are_taken_for_their_own_workspace_only() {
+async fn ids_and_streams_of_events_belong_to_one_workspace() {
     let world = World::new().await;
     let (one, two) = (world.workspace("PRO").await, world.workspace("PRO").await);
     let events = shared(&[Some(one), Some(two), None]);
     for event in &events {
-        let told = world.store.append(std::slice::from_ref(event)).await.expect("another's is not met");
-        assert_eq!((told[0].added, told[0].version, told[0].id), (true, 1, event.id));
+        let outcome =
+            world.store.append(std::slice::from_ref(event)).await.expect("another workspace's event does not matter");
+        assert_eq!((outcome[0].added, outcome[0].version, outcome[0].id), (true, 1, event.id));
     }
     let more = NewEvent { id: new_id(), expected: Some(1), ..events[1].clone() };
     world.store.append(&[more]).await.expect("the second of its own stream");
@@ -40,12 +41,13 @@ async fn an_id_and_a_stream_are_taken_for_their_own_workspace_only() {
     }
     let asked = world.store.event(events[0].id, None).await;
     assert!(matches!(&asked, Err(Error::Conflict(why)) if why.contains("several workspaces")), "{asked:?}");
-    let all = world.store.events(&Which { stream_id: Some(events[0].stream_id), ..Which::default() }, 10).await;
+    let all =
+        world.store.events(&EventFilter { stream_id: Some(events[0].stream_id), ..EventFilter::default() }, 10).await;
     assert_eq!(all.expect("a list").rows.len(), 4);
 }
 
 #[tokio::test]
-async fn writers_of_several_workspaces_to_one_stream_id_never_meet() {
+async fn writers_of_several_workspaces_to_one_stream_id_do_not_conflict() {
     let world = World::new().await;
     let (one, two) = (world.workspace("PRO").await, world.workspace("PRO").await);
     let stream = new_id();
@@ -85,17 +87,17 @@ async fn events_that_share_an_id_have_a_job_and_an_execution_each() {
     assert_eq!(due, expected);
     let logged: i64 = world
         .get(
-            "SELECT count(*) FROM change_log l WHERE l.topic = 'projection' AND l.op = 'INSERT'
+            "SELECT count(*) FROM change_log l WHERE l.topic = 'job' AND l.op = 'INSERT'
                 AND l.workspaces[1] IS NOT DISTINCT FROM nullif(l.record -> 'event_data' ->> 'of', '')::uuid",
             &[],
         )
         .await;
-    assert_eq!(logged, 4, "each change is told to its own workspace");
+    assert_eq!(logged, 4, "each change is logged for its own workspace");
     let begun = world.store.begin_jobs(&begins(&world.store, start).await, "host-1", None).await.expect("begun");
-    assert!(begun.iter().all(|begun| matches!(begun, Begun::Started(_))), "{begun:?}");
+    assert!(begun.iter().all(|begun| matches!(begun, JobStartOutcome::Started(_))), "{begun:?}");
     assert_eq!(world.count(&format!("workflow_execution WHERE workspace_id = '{platform}'")).await, 4);
     is_rebuilt_alike(&world).await;
-    // What is lost comes back with the payload of its own event.
+    // A lost row is rebuilt with the payload of its own event.
     let lose = "BEGIN; SET LOCAL forebay.projection = 'rebuild'; DELETE FROM workflow_queue_projection;
                 DELETE FROM workflow_queue_job; COMMIT";
     world.client.batch_execute(lose).await.expect("lost");
@@ -118,10 +120,10 @@ async fn a_derived_id_follows_from_its_seed_and_a_secret() {
     assert_eq!((first.added, again.added, again.id), (true, false, first.id));
     assert_eq!((first.id.get_version_num(), first.id.get_variant()), (8, uuid::Variant::RFC4122));
     let known: Vec<Uuid> = vec![derived.id, one.0, Uuid::new_v5(&derived.id, one.0.as_bytes())];
-    assert!(!known.contains(&first.id), "it is not what anybody can compute");
+    assert!(!known.contains(&first.id), "nobody can compute it");
     let other = NewEvent { workspace: Some(two), ..derived.clone() };
     assert_ne!(world.store.append(&[other]).await.expect("an append")[0].id, first.id);
-    // Whoever takes the seed as an id, in the same workspace or another, changes nothing.
+    // Using the seed as an id, in the same workspace or another, changes nothing.
     let taken = NewEvent { derived: false, data: json!({ "taken": true }), ..derived.clone() };
     world.store.append(&[taken]).await.expect("an id like any other");
     assert_eq!(world.store.append(&[derived]).await.expect("the same")[0].id, first.id);
@@ -130,6 +132,6 @@ async fn a_derived_id_follows_from_its_seed_and_a_secret() {
     assert_ne!(
         world.store.append(&[elsewhere]).await.expect("an append")[0].id,
         first.id,
-        "another service, another id"
+        "another database, another id"
     );
 }

@@ -1,9 +1,10 @@
-//! Events: appended once and in order, folded into jobs in the writer's own transaction, bound by whom they concern.
+//! Events are appended once and in order. The writer's own transaction creates their jobs, by the bindings of the
+//! workspace.
 
 use kernel::event::binding::Rule;
 use kernel::ids::WorkspaceId;
 use serde_json::{Value, json};
-use store::event::{NewEvent, Which};
+use store::event::{EventFilter, NewEvent};
 use store::workspace::NewWorkspace;
 use store::{Error, new_id};
 use uuid::Uuid;
@@ -54,7 +55,7 @@ async fn an_event_of_plain_sql_makes_one_job_in_its_own_transaction() {
     assert_eq!(world.count("workflow_queue_projection").await + world.count("domain_events").await, 0);
 
     let id: Uuid = world.client.query_one(insert, &[&BOOTSTRAP]).await.expect("an event").get(0);
-    world.client.query_one(insert, &[&"organization.renamed"]).await.expect("an event that nobody wants");
+    world.client.query_one(insert, &[&"organization.renamed"]).await.expect("an event without a binding");
     let row: String = world
         .get("SELECT concat_ws(' ', status, event_type, event_data, stream_type, retry_count) FROM workflow_queue_projection WHERE event_id = $1", &[&id])
         .await;
@@ -67,7 +68,7 @@ async fn an_event_of_plain_sql_makes_one_job_in_its_own_transaction() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_handler_is_the_events_own_and_is_tried_again_or_dismissed() {
+async fn a_failed_fold_is_stored_on_its_event_and_can_be_retried_or_dismissed() {
     let world = World::new().await;
     world.store.bind(None, None, &rule("order.*"), "test").await.expect("a binding");
     let refuse =
@@ -77,12 +78,13 @@ async fn an_error_of_the_handler_is_the_events_own_and_is_tried_again_or_dismiss
     let good = event("order.placed");
     world.store.append(&[bad.clone(), good.clone()]).await.expect("both are kept");
     assert!(bound(&world, &good).await.is_some(), "the other has its job");
-    let failed = world.store.events(&Which { failed: true, ..Which::default() }, 10).await.expect("a list").rows;
+    let failed =
+        world.store.events(&EventFilter { failed: true, ..EventFilter::default() }, 10).await.expect("a list").rows;
     assert_eq!(failed.iter().map(|stored| stored.event.id).collect::<Vec<_>>(), [bad.id]);
-    let trouble = failed[0].trouble.clone().expect("its error").0;
+    let trouble = failed[0].failure.clone().expect("its error").0;
     assert!(trouble.starts_with("23514: ") && trouble.contains("nothing_new"), "{trouble}");
 
-    assert!(!world.store.retry_event(bad.id, None, "test").await.expect("a retry"), "the reason is still there");
+    assert!(!world.store.retry_event(bad.id, None, "test").await.expect("a retry"), "the cause is still there");
     world
         .client
         .batch_execute("ALTER TABLE workflow_queue_projection DROP CONSTRAINT nothing_new")
@@ -90,7 +92,7 @@ async fn an_error_of_the_handler_is_the_events_own_and_is_tried_again_or_dismiss
         .expect("none");
     assert!(world.store.retry_event(bad.id, None, "test").await.expect("a retry"));
     assert!(
-        bound(&world, &bad).await.is_some() && world.store.event(bad.id, None).await.expect("it").trouble.is_none()
+        bound(&world, &bad).await.is_some() && world.store.event(bad.id, None).await.expect("it").failure.is_none()
     );
     assert!(matches!(world.store.retry_event(bad.id, None, "test").await, Err(Error::Conflict(_))), "nothing to retry");
 
@@ -107,7 +109,7 @@ async fn an_error_of_the_handler_is_the_events_own_and_is_tried_again_or_dismiss
 }
 
 #[tokio::test]
-async fn a_transient_error_undoes_the_append_and_is_the_writers_to_repeat() {
+async fn a_transient_error_rolls_the_append_back_and_the_writer_repeats_it() {
     let world = World::new().await;
     world.store.bind(None, None, &rule("order.*"), "test").await.expect("a binding");
     let placed = event("order.placed");
@@ -118,8 +120,8 @@ async fn a_transient_error_undoes_the_append_and_is_the_writers_to_repeat() {
     assert!(refused.is_lock_timeout(), "{refused:?}");
     assert_eq!(world.count("domain_events").await, 0, "nothing is stored");
     lock.rollback().await.expect("released");
-    let told = world.store.append(std::slice::from_ref(&placed)).await.expect("the same again");
-    assert!(told[0].added && bound(&world, &placed).await.is_some());
+    let outcome = world.store.append(std::slice::from_ref(&placed)).await.expect("the same again");
+    assert!(outcome[0].added && bound(&world, &placed).await.is_some());
 }
 
 /// Makes every new job fail with this error.
@@ -133,7 +135,7 @@ async fn fail_with(world: &World, state: &str) {
 }
 
 #[tokio::test]
-async fn only_what_repeating_cannot_help_is_stored_on_an_event() {
+async fn only_a_permanent_error_is_stored_on_an_event() {
     let world = World::new().await;
     world.store.bind(None, None, &rule("order.*"), "test").await.expect("a binding");
     for state in ["08006", "25006", "40001", "40P01", "53100", "53200", "53300", "55P03", "57014", "57P01", "58030"] {
@@ -146,13 +148,13 @@ async fn only_what_repeating_cannot_help_is_stored_on_an_event() {
         fail_with(&world, state).await;
         let kept = event("order.placed");
         world.store.append(std::slice::from_ref(&kept)).await.expect(state);
-        let trouble = world.store.event(kept.id, None).await.expect("it").trouble.expect("its error").0;
+        let trouble = world.store.event(kept.id, None).await.expect("it").failure.expect("its error").0;
         assert_eq!(trouble, format!("{state}: made to fail"));
         assert!(!world.store.retry_event(kept.id, None, "test").await.expect("a retry"));
-        // A retry by hand that meets a transient error says so, and changes nothing.
+        // A manual retry that meets a transient error reports it, and changes nothing.
         fail_with(&world, "55P03").await;
         assert!(world.store.retry_event(kept.id, None, "test").await.expect_err("transient").is_unavailable());
-        assert_eq!(world.store.event(kept.id, None).await.expect("it").trouble.expect("its error").0, trouble);
+        assert_eq!(world.store.event(kept.id, None).await.expect("it").failure.expect("its error").0, trouble);
     }
     assert_eq!(world.store.fold_events(100).await.expect("a pass"), 0, "none of these is transient");
 }
@@ -162,9 +164,9 @@ async fn stored_transient_errors_are_folded_again_once_and_in_turn() {
     let world = World::new().await;
     let stuck: Vec<NewEvent> = (0..4).map(|_| event("order.placed")).collect();
     let ids: Vec<Uuid> = stuck.iter().map(|event| event.id).collect();
-    world.store.append(&stuck).await.expect("unbound as yet");
+    world.store.append(&stuck).await.expect("not bound yet");
     world.store.bind(None, None, &rule("order.*"), "test").await.expect("a binding");
-    // As a build before this one left them; the last for a reason of its own.
+    // As an older build left them; the last with an error of its own.
     let leave = "UPDATE domain_events SET processing_error = $2 || ': canceling statement due to lock timeout',
                         processing_failed_at = now() - make_interval(secs => 10 - $3::int) WHERE id = $1";
     for (at, state) in ["55P03", "40P01", "53100", "23514"].iter().enumerate() {
@@ -183,21 +185,22 @@ async fn stored_transient_errors_are_folded_again_once_and_in_turn() {
     .await;
     while world.store.fold_events(1).await.expect("a pass") > 0 {}
     assert_eq!(world.count("workflow_queue_projection").await, 3);
-    let left = world.store.events(&Which { failed: true, ..Which::default() }, 10).await.expect("a list").rows;
+    let left =
+        world.store.events(&EventFilter { failed: true, ..EventFilter::default() }, 10).await.expect("a list").rows;
     assert_eq!(left.iter().map(|stored| stored.event.id).collect::<Vec<_>>(), [ids[3]]);
 }
 
 #[tokio::test]
-async fn an_append_is_repeatable_by_id_and_held_to_its_version() {
+async fn an_append_is_repeatable_by_id_and_checks_the_expected_version() {
     let world = World::new().await;
     let first = NewEvent { expected: Some(0), ..event("order.placed") };
     let second = NewEvent { id: new_id(), expected: Some(1), event_type: "order.paid".to_owned(), ..first.clone() };
     let both = [first.clone(), second.clone()];
-    let told = world.store.append(&both).await.expect("an append");
-    assert_eq!(told.iter().map(|one| (one.added, one.version)).collect::<Vec<_>>(), [(true, 1), (true, 2)]);
+    let outcome = world.store.append(&both).await.expect("an append");
+    assert_eq!(outcome.iter().map(|one| (one.added, one.version)).collect::<Vec<_>>(), [(true, 1), (true, 2)]);
     let again = world.store.append(&both).await.expect("the same");
     assert_eq!(again.iter().map(|one| (one.added, one.version)).collect::<Vec<_>>(), [(false, 1), (false, 2)]);
-    assert_eq!((again[0].sequence, again[1].created_at), (told[0].sequence, told[1].created_at));
+    assert_eq!((again[0].sequence, again[1].created_at), (outcome[0].sequence, outcome[1].created_at));
 
     let late = NewEvent { id: new_id(), expected: Some(1), ..first.clone() };
     let other = event("order.placed");
@@ -206,11 +209,11 @@ async fn an_append_is_repeatable_by_id_and_held_to_its_version() {
     assert!(matches!(world.store.event(other.id, None).await, Err(Error::NotFound)), "all or nothing");
     let changed = NewEvent { data: json!({}), ..first };
     let Err(Error::Conflict(why)) = world.store.append(&[changed]).await else { panic!("a conflict") };
-    assert_eq!(why, "event 0: this id was used with other content");
+    assert_eq!(why, "event 0: this id was already used with other content");
 }
 
 #[tokio::test]
-async fn appends_to_one_stream_at_once_are_in_line_even_beside_plain_sql() {
+async fn concurrent_appends_to_one_stream_are_serialized_even_beside_plain_sql() {
     let world = World::new().await;
     let stream = new_id();
     let client = std::sync::Arc::new(world.database.client().await);
@@ -219,7 +222,8 @@ async fn appends_to_one_stream_at_once_are_in_line_even_beside_plain_sql() {
         async move {
             for _ in 0..10 {
                 if racer == 0 {
-                    // A writer that knows nothing of ours; one that comes second tries again, as it would anyway.
+                    // A writer that does not know Forebay; if another writer is first it tries again, as it would
+                    // anyway.
                     while client
                         .execute(
                             "INSERT INTO domain_events (stream_id, stream_type, stream_version, event_type, event_data)
@@ -246,22 +250,22 @@ async fn appends_to_one_stream_at_once_are_in_line_even_beside_plain_sql() {
 }
 
 #[tokio::test]
-async fn events_are_never_changed_and_facts_are_the_queues_own() {
+async fn events_cannot_be_changed_and_only_the_queue_writes_its_stream() {
     let world = World::new().await;
     let kept = event("order.placed");
     world.store.append(std::slice::from_ref(&kept)).await.expect("an append");
     for (sql, why) in [
-        ("UPDATE domain_events SET event_data = '{}'", "only ever appended"),
-        ("DELETE FROM domain_events", "only ever appended"),
-        ("TRUNCATE domain_events", "only ever appended"),
+        ("UPDATE domain_events SET event_data = '{}'", "cannot be changed"),
+        ("DELETE FROM domain_events", "cannot be changed"),
+        ("TRUNCATE domain_events", "cannot be changed"),
         (
             "INSERT INTO domain_events (stream_id, stream_type, stream_version, event_type, event_data)
              VALUES (gen_random_uuid(), 'workflow_queue', 1, 'workflow.queue.pending', '{}')",
-            "the queue's own",
+            "reserved for the queue",
         ),
     ] {
         let error = world.client.batch_execute(sql).await.expect_err(sql);
-        let message = error.as_db_error().expect("told by the database").message().to_owned();
+        let message = error.as_db_error().expect("an error of the database").message().to_owned();
         assert!(message.contains(why), "{sql}: {message}");
     }
     let forged = NewEvent { stream_type: "workflow_queue".to_owned(), ..event("workflow.queue.pending") };
@@ -269,7 +273,7 @@ async fn events_are_never_changed_and_facts_are_the_queues_own() {
 }
 
 #[tokio::test]
-async fn the_nearest_binding_holds_and_every_event_has_one_at_most() {
+async fn the_most_specific_binding_applies_and_an_event_has_at_most_one() {
     let world = World::new().await;
     let (workspace, other) = (world.workspace("PRO").await, world.workspace("PRO").await);
     let gone = WorkspaceId(new_id());
@@ -303,7 +307,11 @@ async fn the_nearest_binding_holds_and_every_event_has_one_at_most() {
     world.run_sql("UPDATE workspace SET deleted_at = now() WHERE id = $1", &[&workspace.0]).await;
     let event = NewEvent { workspace: Some(workspace), ..event("order.paid") };
     world.store.append(std::slice::from_ref(&event)).await.expect("an append");
-    assert_eq!(bound(&world, &event).await, Some(bindings[2]), "a deleted workspace's is the platform's");
+    assert_eq!(
+        bound(&world, &event).await,
+        Some(bindings[2]),
+        "without the deleted workspace's binding, the platform's applies"
+    );
 }
 
 fn graph(on: &Value) -> Value {
@@ -311,13 +319,13 @@ fn graph(on: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_definition_binds_what_its_published_version_says() {
+async fn the_binding_of_a_definition_follows_its_published_version() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
     let publish = async |of: WorkspaceId, name: &str, on: &Value| {
         let version =
             store::definition::NewVersion { graph: graph(on), ..crate::support::new_version(Default::default()) };
-        let known = world.store.definition(store::definition::Which::Name(name), Some(of)).await;
+        let known = world.store.definition(store::definition::DefinitionRef::Name(name), Some(of)).await;
         let (id, stored) = match known {
             Ok(known) => (known.id, world.store.add_version(of, known.id, &version, "test").await.expect("a version")),
             Err(_) => world.store.create_definition(of, name, &version, "test").await.expect("a definition"),
@@ -333,11 +341,11 @@ async fn a_definition_binds_what_its_published_version_says() {
         (Some(id), Some(60), true)
     );
     let refused = world.store.unbind(bindings[0].id, Some(workspace), "test").await;
-    assert!(matches!(refused, Err(Error::Conflict(_))), "it is the definition's");
+    assert!(matches!(refused, Err(Error::Conflict(_))), "it belongs to the definition");
 
     let taken = publish(workspace, "b", &json!({ "event": { "type": "order.placed" } })).await;
     assert!(matches!(taken, Err(Error::Conflict(_))), "{taken:?}");
-    publish(workspace, "a", &json!({ "event": { "type": "order.paid" } })).await.expect("bound anew");
+    publish(workspace, "a", &json!({ "event": { "type": "order.paid" } })).await.expect("bound again");
     let types: Vec<String> = world
         .store
         .bindings(None, None, 10)
@@ -366,5 +374,5 @@ async fn a_definition_binds_what_its_published_version_says() {
     let bound = bindings.iter().find(|one| one.definition == Some(id)).expect("bound");
     assert_eq!(bound.workspace, None, "for everybody");
     world.store.delete_definition(platform, id, "test").await.expect("deleted");
-    assert_eq!(world.count("event_binding").await, 0, "it goes with its definition");
+    assert_eq!(world.count("event_binding").await, 0, "it is deleted with its definition");
 }

@@ -1,17 +1,17 @@
-//! The change log: what is written to it, that its readers miss nothing and see nothing twice, and pruning.
+//! The change log: which changes are written to it, and how it is pruned. Readers miss no change and see none twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use kernel::change::cursor::{Cursor, Place};
+use kernel::change::cursor::{Cursor, Position};
 use kernel::change::{Change, Op, Topic};
 use kernel::execution;
 use kernel::ids::WorkspaceId;
 use kernel::job::table::{COLUMNS, TABLE};
 use serde_json::json;
-use store::feed::Missed;
+use store::feed::MissedQuery;
 use store::{Store, new_id};
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ const INSERT: &str = "INSERT INTO workflow_queue_projection (event_id, event_typ
     VALUES ($1, 'a.b', '{}', gen_random_uuid(), 's')";
 
 async fn all(store: &Store) -> Vec<Change> {
-    store.drain(0, &[], 100_000).await.expect("a drain").changes
+    store.drain_log(0, &[], 100_000).await.expect("a drain").changes
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn the_published_columns_are_the_tables() {
 }
 
 #[tokio::test]
-async fn a_row_of_the_projection_is_logged_as_each_change_left_it() {
+async fn each_change_of_a_projection_row_is_logged_with_its_new_image() {
     let world = World::new().await;
     let workspace = world.workspace("FREE").await;
     let (event, stranger) = (new_id(), new_id());
@@ -47,7 +47,7 @@ async fn a_row_of_the_projection_is_logged_as_each_change_left_it() {
     world.run_sql(append, &[&event, &workspace.0]).await;
     world.run_sql(INSERT, &[&event]).await;
     world.run_sql(INSERT, &[&stranger]).await;
-    // Claimed in the transaction of another change: each image is its own.
+    // Claimed in the same transaction as another change: each entry has its own row image.
     world.client.batch_execute("BEGIN").await.expect("a transaction");
     let claim = "UPDATE workflow_queue_projection SET status = 'processing', worker_id = 'w', claimed_at = now() WHERE event_id = $1";
     world.run_sql(claim, &[&event]).await;
@@ -62,7 +62,7 @@ async fn a_row_of_the_projection_is_logged_as_each_change_left_it() {
         DELETE FROM workflow_queue_projection WHERE event_id = '{event}'; COMMIT"
     );
     world.client.batch_execute(&retire).await.expect("a deletion");
-    let told: Vec<String> = all(&world.store)
+    let outcome: Vec<String> = all(&world.store)
         .await
         .iter()
         .map(|change| {
@@ -74,7 +74,7 @@ async fn a_row_of_the_projection_is_logged_as_each_change_left_it() {
         })
         .collect();
     assert_eq!(
-        told,
+        outcome,
         [
             r#"INSERT ours None Some("pending null")"#,
             r#"INSERT nobody's None Some("pending null")"#,
@@ -94,11 +94,11 @@ async fn each_step_of_an_execution_is_logged_once() {
     let ids = world.accept_many(workspace, definition, 2).await;
     world.run(workspace, 2).await;
     world.finish(ids[0], execution::Status::Completed).await;
-    // Again, and late: it has ended.
+    // Repeated, and late: it has already ended.
     world.finish(ids[0], execution::Status::Failed).await;
     world.finish(ids[1], execution::Status::Canceled).await;
     for (id, end) in [(ids[0], "COMPLETED"), (ids[1], "CANCELED")] {
-        let told: Vec<(Op, String)> = all(&world.store)
+        let outcome: Vec<(Op, String)> = all(&world.store)
             .await
             .into_iter()
             .filter(|change| {
@@ -107,19 +107,20 @@ async fn each_step_of_an_execution_is_logged_once() {
             .map(|change| (change.op, change.status.unwrap_or_default()))
             .collect();
         let step = |op, status: &str| (op, status.to_owned());
-        assert_eq!(told, [step(Op::Insert, "PENDING"), step(Op::Update, "RUNNING"), step(Op::Update, end)]);
+        assert_eq!(outcome, [step(Op::Insert, "PENDING"), step(Op::Update, "RUNNING"), step(Op::Update, end)]);
     }
 }
 
-/// A reader with a cursor in memory: what it was told at once, and what it was told in order.
-async fn read(store: Store, over: Arc<AtomicBool>, from: u64) -> (Vec<Place>, Vec<Place>) {
+/// A reader with a cursor in memory: what it got immediately, and what it got in order.
+async fn read(store: Store, over: Arc<AtomicBool>, from: u64) -> (Vec<Position>, Vec<Position>) {
     let (mut cursor, mut fresh, mut settled) = (Cursor::new(from), Vec::new(), Vec::new());
     loop {
         let last = over.load(Ordering::SeqCst);
-        let found = store.drain(cursor.low(), &cursor.drained(), 50).await.expect("a drain");
-        let places: Vec<(Place, Place)> = found.changes.iter().map(|change| (change.place, change.place)).collect();
-        fresh.extend(places.iter().map(|(place, _)| *place));
-        settled.extend(cursor.take(&places, found.extent.horizon, found.all));
+        let found = store.drain_log(cursor.low(), &cursor.drained(), 50).await.expect("a drain");
+        let positions: Vec<(Position, Position)> =
+            found.changes.iter().map(|change| (change.position, change.position)).collect();
+        fresh.extend(positions.iter().map(|(position, _)| *position));
+        settled.extend(cursor.advance(&positions, found.extent.horizon, found.all));
         if last && found.all && cursor.drained().is_empty() {
             return (fresh, settled);
         }
@@ -127,18 +128,18 @@ async fn read(store: Store, over: Arc<AtomicBool>, from: u64) -> (Vec<Place>, Ve
     }
 }
 
-/// A reader that keeps nothing but its place, as one does who comes back each time on another process.
-async fn come_back(store: Store, end: Arc<AtomicU64>, from: u64) -> Vec<Place> {
-    let (mut after, mut told) = (Place::before(from), Vec::new());
+/// A reader that keeps only its position, like one that reconnects to another process each time.
+async fn come_back(store: Store, end: Arc<AtomicU64>, from: u64) -> Vec<Position> {
+    let (mut after, mut outcome) = (Position::start_of(from), Vec::new());
     loop {
         let end = end.load(Ordering::SeqCst);
         let below = store.log_extent().await.expect("an extent").horizon;
-        let missed = Missed { after, below, workspace: None, topics: &[Topic::Projection], id: None };
-        let page = store.missed(&missed, 20).await.expect("a page");
-        told.extend(page.changes.iter().map(|change| change.place));
-        match page.next.or(page.changes.last().map(|change| change.place)) {
+        let missed = MissedQuery { after, below, workspace: None, topics: &[Topic::Job], id: None };
+        let page = store.missed_changes(&missed, 20).await.expect("a page");
+        outcome.extend(page.changes.iter().map(|change| change.position));
+        match page.next.or(page.changes.last().map(|change| change.position)) {
             Some(next) => after = next,
-            None if below > end => return told,
+            None if below > end => return outcome,
             None => tokio::time::sleep(Duration::from_millis(3)).await,
         }
     }
@@ -171,7 +172,7 @@ async fn readers_beside_long_and_short_transactions_miss_nothing_and_see_nothing
         writer.await.expect("a writer");
     }
     over.store(true, Ordering::SeqCst);
-    let stored: Vec<Place> = all(&world.store).await.iter().map(|change| change.place).collect();
+    let stored: Vec<Position> = all(&world.store).await.iter().map(|change| change.position).collect();
     end.store(stored.last().expect("a change").xid, Ordering::SeqCst);
     let rows = usize::try_from(world.count("workflow_queue_projection").await).expect("a count");
     assert_eq!(stored.len(), rows, "what was rolled back is not there");
@@ -179,7 +180,7 @@ async fn readers_beside_long_and_short_transactions_miss_nothing_and_see_nothing
     assert_eq!(fresh.iter().collect::<BTreeSet<_>>().len(), fresh.len(), "nothing twice");
     assert_eq!(BTreeSet::from_iter(fresh), BTreeSet::from_iter(stored.clone()));
     assert_eq!(settled, stored, "settled: all, once, in order");
-    assert_eq!(back.await.expect("a reader"), stored, "the same for one that keeps its place alone");
+    assert_eq!(back.await.expect("a reader"), stored, "the same for a reader that keeps only its position");
 }
 
 #[tokio::test]
@@ -204,7 +205,7 @@ async fn the_order_of_one_row_is_the_order_of_its_changes() {
         writer.await.expect("a writer");
     }
     let mut changes = all(&world.store).await;
-    changes.sort_by_key(|change| change.place.seq);
+    changes.sort_by_key(|change| change.position.seq);
     let counts: Vec<serde_json::Value> =
         changes.into_iter().skip(1).map(|change| change.record.expect("an image")["workflow_id"].clone()).collect();
     assert_eq!(counts, (0..=100).map(|count| json!(count.to_string())).collect::<Vec<_>>());
@@ -216,26 +217,26 @@ async fn what_is_pruned_is_noted_and_what_is_emptied_is_noticed() {
     let (old, new) = (new_id(), new_id());
     world.store.open_log().await.expect("a log");
     world.run_sql(INSERT, &[&old]).await;
-    let place = all(&world.store).await[0].place;
+    let position = all(&world.store).await[0].position;
     world.run_sql("UPDATE change_log SET at = at - interval '1 hour'", &[]).await;
     world.run_sql(INSERT, &[&new]).await;
     let kept = Duration::from_secs(15 * 60);
-    // Nothing is forgotten while an older transaction is open anywhere in the cluster, in another test's database too.
-    eventually("it is forgotten", async || world.store.prune_log(kept, 100).await.expect("a pruning") == 1).await;
-    assert_eq!(world.store.prune_log(kept, 100).await.expect("a pruning"), 0, "twice finds less");
+    // Nothing is pruned while an older transaction is open anywhere in the cluster, also in another test's database.
+    eventually("the entry is pruned", async || world.store.prune_log(kept, 100).await.expect("a pruning") == 1).await;
+    assert_eq!(world.store.prune_log(kept, 100).await.expect("a pruning"), 0, "a second pruning finds less");
     let extent = world.store.log_extent().await.expect("an extent");
     let left = all(&world.store).await;
-    assert_eq!((extent.gone, left.len()), (Some(place.xid), 1));
-    assert!(!place.is_kept(place.xid, u64::MAX) && left[0].place.is_kept(place.xid, u64::MAX));
+    assert_eq!((extent.pruned, left.len()), (Some(position.xid), 1));
+    assert!(!position.is_retained(position.xid, u64::MAX) && left[0].position.is_retained(position.xid, u64::MAX));
     // What a crash of the database does to unlogged tables.
-    world.client.batch_execute("TRUNCATE change_log, change_log_kept").await.expect("empty tables");
-    assert_eq!(world.store.log_extent().await.expect("an extent").gone, None);
+    world.client.batch_execute("TRUNCATE change_log, change_log_pruned").await.expect("empty tables");
+    assert_eq!(world.store.log_extent().await.expect("an extent").pruned, None);
     let extent = world.store.open_log().await.expect("a log");
-    assert!(extent.gone.is_some_and(|gone| gone < extent.horizon), "{extent:?}");
+    assert!(extent.pruned.is_some_and(|gone| gone < extent.horizon), "{extent:?}");
 }
 
 #[tokio::test]
-async fn who_comes_back_is_told_of_its_own_workspace_topic_and_row_alone() {
+async fn a_reconnecting_reader_gets_only_its_own_workspace_topic_and_row() {
     let world = World::new().await;
     let (ours, definition) = world.tenant("PRO").await;
     let (theirs, other) = world.tenant("PRO").await;
@@ -244,32 +245,32 @@ async fn who_comes_back_is_told_of_its_own_workspace_topic_and_row_alone() {
     world.run_sql(INSERT, &[&new_id()]).await;
     let below = i64::MAX.unsigned_abs();
     let count = async |workspace: Option<WorkspaceId>, topic: Topic, id: Option<Uuid>| {
-        let missed = Missed { after: Place::before(0), below, workspace, topics: &[topic], id };
-        world.store.missed(&missed, 100).await.expect("a page").changes.len()
+        let missed = MissedQuery { after: Position::start_of(0), below, workspace, topics: &[topic], id };
+        world.store.missed_changes(&missed, 100).await.expect("a page").changes.len()
     };
     let found = BTreeMap::from([
         ("ours", count(Some(ours), Topic::Execution, None).await),
         ("one of ours", count(Some(ours), Topic::Execution, Some(ids[0].0)).await),
-        ("one of ours, to them", count(Some(theirs), Topic::Execution, Some(ids[0].0)).await),
-        ("nobody's, to us", count(Some(ours), Topic::Projection, None).await),
-        ("nobody's, to a root key", count(None, Topic::Projection, None).await),
-        ("all, to a root key", count(None, Topic::Execution, None).await),
+        ("one of ours, for them", count(Some(theirs), Topic::Execution, Some(ids[0].0)).await),
+        ("of no workspace, for us", count(Some(ours), Topic::Job, None).await),
+        ("of no workspace, for a root key", count(None, Topic::Job, None).await),
+        ("all, for a root key", count(None, Topic::Execution, None).await),
     ]);
     assert_eq!(
         found,
         BTreeMap::from([
             ("ours", 2),
             ("one of ours", 1),
-            ("one of ours, to them", 0),
-            ("nobody's, to us", 0),
-            ("nobody's, to a root key", 1),
-            ("all, to a root key", 3),
+            ("one of ours, for them", 0),
+            ("of no workspace, for us", 0),
+            ("of no workspace, for a root key", 1),
+            ("all, for a root key", 3),
         ])
     );
 }
 
 #[tokio::test]
-async fn a_page_looks_at_so_many_entries_whosever_they_are() {
+async fn a_page_reads_a_bounded_number_of_entries_of_any_workspace() {
     let world = World::new().await;
     let (ours, definition) = world.tenant("PRO").await;
     let (theirs, other) = world.tenant("PRO").await;
@@ -277,45 +278,47 @@ async fn a_page_looks_at_so_many_entries_whosever_they_are() {
         world.accept_many(theirs, other, 2).await;
     }
     let id = world.accept_many(ours, definition, 1).await[0];
-    let (mut after, mut pages, mut told) = (Place::before(0), 0, Vec::new());
+    let (mut after, mut pages, mut outcome) = (Position::start_of(0), 0, Vec::new());
     loop {
-        let missed = Missed {
+        let missed = MissedQuery {
             after,
             below: i64::MAX.unsigned_abs(),
             workspace: Some(ours),
             topics: &[Topic::Execution],
             id: None,
         };
-        let page = world.store.missed(&missed, 3).await.expect("a page");
-        told.extend(page.changes.iter().map(|change| change.id));
+        let page = world.store.missed_changes(&missed, 3).await.expect("a page");
+        outcome.extend(page.changes.iter().map(|change| change.id));
         pages += 1;
         match page.next {
             Some(next) => after = next,
             None => break,
         }
     }
-    assert_eq!((told, pages > 2), (vec![id.0], true), "{pages} pages");
+    assert_eq!((outcome, pages > 2), (vec![id.0], true), "{pages} pages");
 }
 
 #[tokio::test]
-async fn a_log_that_was_restored_from_another_cluster_is_begun_anew() {
+async fn a_change_log_restored_from_another_cluster_starts_again() {
     let world = World::new().await;
     world.run_sql(INSERT, &[&new_id()]).await;
     world
         .client
-        .batch_execute("UPDATE change_log SET xid = '999999999999'; UPDATE change_log_kept SET gone = '999999999999'")
+        .batch_execute(
+            "UPDATE change_log SET xid = '999999999999'; UPDATE change_log_pruned SET pruned_xid = '999999999999'",
+        )
         .await
         .expect("a restore");
     let extent = world.store.open_log().await.expect("a log");
-    assert!(extent.gone.is_some_and(|gone| gone < extent.horizon), "{extent:?}");
+    assert!(extent.pruned.is_some_and(|gone| gone < extent.horizon), "{extent:?}");
     assert_eq!(all(&world.store).await, []);
     world.run_sql(INSERT, &[&new_id()]).await;
     assert_eq!(all(&world.store).await.len(), 1);
-    assert_eq!(world.store.open_log().await.expect("a log").gone, extent.gone, "and stays as it is then");
+    assert_eq!(world.store.open_log().await.expect("a log").pruned, extent.pruned, "and is unchanged after that");
 }
 
 #[tokio::test]
-async fn a_table_of_a_session_is_not_taken_for_the_log() {
+async fn a_temporary_table_is_not_mistaken_for_the_change_log() {
     let world = World::new().await;
     world
         .client

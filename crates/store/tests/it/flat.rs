@@ -1,6 +1,6 @@
-//! At a million rows: what a call touches depends on what it returns, not on what it passes by.
+//! With a million rows, the cost of a call depends on the rows that it returns, not on the rows that it skips.
 //!
-//! Counted in buffers, never in time. Rows are written without indexes, which are built afterwards as they were.
+//! Cost is counted in buffers, never in time. Rows are inserted without indexes, which are created again afterwards.
 
 use kernel::ids::{ProcessId, WorkspaceId};
 use store::new_id;
@@ -17,10 +17,10 @@ macro_rules! sql {
 }
 
 const MILLION: i32 = 1_000_000;
-/// The most that a call which finds nothing may touch.
+/// The maximum number of buffers for a call that finds nothing.
 const FEW: i64 = 150;
 
-/// Fills tables with their indexes taken away meanwhile, and their triggers off.
+/// Fills tables while their indexes are dropped and their triggers are off.
 async fn fill(world: &World, tables: &[&str], fills: &[String]) {
     let (names, settings) = (tables.join("', '"), "SET statement_timeout = 0; SET synchronous_commit = off");
     world.client.batch_execute(settings).await.expect("settings");
@@ -44,7 +44,7 @@ async fn fill(world: &World, tables: &[&str], fills: &[String]) {
     for index in &indexes {
         world.client.batch_execute(index.get(1)).await.expect("built");
     }
-    // As every connection of the store has it; with statistics, as every table of this size has them.
+    // The settings of every connection of the store; with statistics, as every table of this size has.
     world
         .client
         .batch_execute("ANALYZE; SET enable_seqscan = off; SET random_page_cost = 1.1; SET jit = off")
@@ -52,27 +52,31 @@ async fn fill(world: &World, tables: &[&str], fills: &[String]) {
         .expect("settings");
 }
 
-/// A process whose runs all wait: a million slots, no owner.
+/// A million parked runs: slots without an owner.
 async fn parked(world: &World) {
     let id = "(lpad(to_hex(n), 12, '0') || '70008000000000000000')::uuid";
     let workspace = "('00000000-0000-4000-8000-' || lpad(to_hex(n % 10000), 12, '0'))::uuid";
     let (other, me) = ("'00000000-0000-4000-8000-000000000000'::uuid", world.me.0);
     let executions = format!(
         "INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, started_at,
-                deadline_at, owner_epoch, wake_at)
-         SELECT {id}, {workspace}, {other}, {other}, 'RUNNING', 1, '{ENGINE}', now(), now() + interval '1 day', 1, now() + interval '1 day'
+                deadline_at, owner_epoch)
+         SELECT {id}, {workspace}, {other}, {other}, 'RUNNING', 1, '{ENGINE}', now(), now() + interval '1 day', 1
            FROM generate_series(1, {MILLION}) n"
     );
     let slots = format!(
-        "INSERT INTO execution_queue (id, execution_id, workspace_id, workflow_definition_id, rank, stage, status, claim_id, claimed_by,
+        "INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, rank, stage, status, claim_id, claimed_by,
                 claimed_at, dispatched_at)
-         SELECT {id}, {id}, {workspace}, {other}, n, 5, 'DISPATCHED', {other}, '{me}', now(), now() FROM generate_series(1, {MILLION}) n"
+         SELECT {id}, {workspace}, {other}, n, 5, 'DISPATCHED', {other}, '{me}', now(), now() FROM generate_series(1, {MILLION}) n"
     );
-    fill(world, &["workflow_execution", "execution_queue"], &[executions, slots]).await;
+    let parked = format!(
+        "INSERT INTO run_request (execution_id, root, engine, wake_at)
+         SELECT {id}, {id}, '{ENGINE}', now() + interval '1 day' FROM generate_series(1, {MILLION}) n"
+    );
+    fill(world, &["workflow_execution", "execution_queue", "run_request"], &[executions, slots, parked]).await;
 }
 
 #[tokio::test]
-async fn recovery_passes_no_slot_that_it_does_not_look_for() {
+async fn recovery_reads_only_the_slots_it_looks_for() {
     let world = World::new().await;
     parked(&world).await;
     let (me, shards): (Uuid, Vec<i16>) = (world.me.0, (0..64).collect());
@@ -90,15 +94,16 @@ async fn recovery_passes_no_slot_that_it_does_not_look_for() {
         for (what, statement) in [
             ("overdue", sql!("workflow_execution/overdue")),
             ("the next deadline", sql!("workflow_execution/next_deadline")),
-            ("the next wake-up", sql!("workflow_execution/next_wake")),
         ] {
             let buffers = touched(&world, statement, &[]).await;
             assert!(buffers < FEW, "{what}: {buffers} buffers, {mode}");
         }
-        let wake = sql!("workflow_execution/wake");
+        let buffers = touched(&world, sql!("workflow_execution/next_wake"), &[&ENGINE]).await;
+        assert!(buffers < FEW, "the next wake-up: {buffers} buffers, {mode}");
+        let wake = sql!("workflow_execution/adopt_due");
         let buffers = touched(&world, wake, &[&me, &100_i64, &ENGINE, &semantics]).await;
         assert!(buffers < FEW, "wake: {buffers} buffers, {mode}");
-        let forget = touched(&world, sql!("process/forget"), &[&ENGINE]).await;
+        let forget = touched(&world, sql!("process/delete_old"), &[]).await;
         assert!(forget < FEW, "forget: {forget} buffers, {mode}");
         // A page of ten, in the middle: it reads ten slots and their executions.
         let half: Uuid = world.get("SELECT (lpad(to_hex(500000), 12, '0') || '70008000000000000000')::uuid", &[]).await;
@@ -106,18 +111,16 @@ async fn recovery_passes_no_slot_that_it_does_not_look_for() {
         let buffers = touched(&world, handed_over, &[&shards, &0.0_f64, &half, &ENGINE, &10_i64]).await;
         assert!(buffers < FEW, "handed over: {buffers} buffers, {mode}");
     }
-    // It finds what it looks for all the same.
+    // It still finds what it looks for.
     let other = ProcessId(new_id());
-    world
-        .run_sql(
-            "UPDATE workflow_execution SET owner = $1 WHERE id IN (SELECT id FROM workflow_execution LIMIT 3)",
-            &[&other.0],
-        )
-        .await;
-    let silence = store::queue::claim::Silence { dead_after: DEAD_AFTER, steady: true };
+    for table in ["workflow_execution", "execution_queue"] {
+        let sql = format!("UPDATE {table} SET owner = $1 WHERE id IN (SELECT id FROM {table} ORDER BY id LIMIT 3)");
+        world.run_sql(&sql, &[&other.0]).await;
+    }
+    let silence = store::queue::claim::LivenessRule { dead_after: DEAD_AFTER, steady: true };
     let orphans = world.store.adopt_orphans(&shards, world.me, silence, ENGINE, 10).await.expect("orphans");
     assert_eq!(orphans.len(), 3);
-    assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned").len(), 3);
+    assert_eq!(world.store.owned_runs(world.me, ENGINE).await.expect("owned").len(), 3);
 }
 
 /// A million pending jobs of a type and a workspace that nobody here asks for, and five of another.
@@ -141,7 +144,7 @@ async fn jobs(world: &World, mine: WorkspaceId, other: WorkspaceId) {
 }
 
 #[tokio::test]
-async fn a_claim_of_one_type_passes_no_job_of_another() {
+async fn a_claim_of_one_type_reads_no_job_of_another() {
     let world = World::new().await;
     let (mine, other) = (world.workspace("PRO").await, world.workspace("PRO").await);
     jobs(&world, mine, other).await;
@@ -154,13 +157,13 @@ async fn a_claim_of_one_type_passes_no_job_of_another() {
         let buffers = touched(&world, claim, &[&workspace, &types, &none, &"w", &lease, &one]).await;
         assert!(buffers < 500, "{types:?} of {workspace:?}: {buffers} buffers for one job");
     }
-    // None of that type there: nothing is passed either.
+    // None of that type there: the others are not read either.
     let buffers = touched(&world, claim, &[&Some(other.0), &vec!["rare.*"], &none, &"w", &lease, &one]).await;
     assert!(buffers < FEW, "{buffers} buffers for none");
 }
 
 #[tokio::test]
-async fn a_page_of_a_workspaces_events_passes_none_of_the_others() {
+async fn a_page_of_a_workspaces_events_reads_none_of_the_others() {
     let world = World::new().await;
     let (mine, other) = (world.workspace("PRO").await, world.workspace("PRO").await);
     let id = "('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid";

@@ -1,5 +1,5 @@
-//! Programs with roles of their own: the rights that `docs/operations.md` lists are enough, and none of them is too
-//! much.
+//! Other programs use the database with their own roles. For them, the rights that `docs/reference/operations.md` lists
+//! are sufficient, and each right is necessary.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use tokio_postgres::Client;
 
 use crate::support::{Limits, World};
 
-/// One right, as it is granted and taken: `SELECT ON workspace`.
+/// One right, as it is granted and revoked: `SELECT ON workspace`.
 type Right = String;
 
 /// The rights of the block that begins with this word.
 fn rights(of: &str) -> Vec<Right> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/operations.md");
     let page = fs::read_to_string(page).expect("a page");
     let begin = format!("```sql\n-- {of}: ");
     let block = page.split(&begin).nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
@@ -28,7 +28,7 @@ fn rights(of: &str) -> Vec<Right> {
     rights
 }
 
-/// Does what a program does, in a transaction that comes to nothing; what the database refused, if it did.
+/// Does what a program does, in a transaction that is rolled back; returns the database's refusal, if any.
 async fn tried(client: &mut Client, role: &str, statements: &[String]) -> Result<(), String> {
     let transaction = client.transaction().await.expect("a transaction");
     transaction.batch_execute(&format!("SET LOCAL ROLE {role}")).await.expect("a role");
@@ -39,7 +39,7 @@ async fn tried(client: &mut Client, role: &str, statements: &[String]) -> Result
     Ok(())
 }
 
-/// All of it works with these rights, and not without any one of them.
+/// Everything works with these rights, and not without any one of them.
 async fn exactly(world: &World, of: &str, statements: &[String]) {
     let (rights, role) = (rights(of), format!("shop_{}", store::new_id().simple()));
     let mut client = world.database.client().await;
@@ -63,7 +63,7 @@ fn holds(condition: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_program_that_starts_executions_needs_the_rights_of_the_page_and_no_others() {
+async fn a_program_that_starts_executions_needs_exactly_the_documented_rights() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let limited = world.definition(workspace, Limits { concurrency: Some(1), ..Limits::default() }).await;
@@ -92,7 +92,7 @@ fn event(of: &str, kind: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_program_that_appends_events_needs_the_rights_of_the_page_and_no_others() {
+async fn a_program_that_appends_events_needs_exactly_the_documented_rights() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
     world.run_sql(BIND, &[&workspace.0]).await;
@@ -115,7 +115,7 @@ async fn a_program_that_appends_events_needs_the_rights_of_the_page_and_no_other
 }
 
 #[tokio::test]
-async fn a_program_that_works_on_jobs_needs_the_rights_of_the_page_and_no_others() {
+async fn a_program_that_works_on_jobs_needs_exactly_the_documented_rights() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
     world.run_sql(BIND, &[&workspace.0]).await;
@@ -143,7 +143,7 @@ async fn a_program_that_works_on_jobs_needs_the_rights_of_the_page_and_no_others
     exactly(&world, "jobs", &statements).await;
 }
 
-/// A role with every right of the page.
+/// A role with every right listed on the page.
 async fn worker(world: &World) -> String {
     let role = format!("shop_{}", store::new_id().simple());
     world.client.batch_execute(&format!("CREATE ROLE {role}")).await.expect("a role");
@@ -153,7 +153,7 @@ async fn worker(world: &World) -> String {
     role
 }
 
-/// A trigger of one's own on a table of one's own, which does this.
+/// A trigger of the role's own on a table of its own, which executes this.
 fn in_a_trigger(statement: &str) -> Vec<String> {
     vec![
         "CREATE TEMP TABLE mine (n int)".to_owned(),
@@ -168,7 +168,7 @@ fn in_a_trigger(statement: &str) -> Vec<String> {
 const FACT: &str = "INSERT INTO domain_events (stream_id, stream_type, stream_version, event_type, event_data)
      VALUES (gen_random_uuid(), 'workflow_queue', 1, 'workflow.queue.pending', '{}')";
 
-/// What a worker's role tries, and what it is told.
+/// What a worker's role attempts, and the refusal.
 fn forgeries(job: uuid::Uuid, other: uuid::Uuid) -> Vec<(Vec<String>, &'static str)> {
     let one = |statement: &str| vec![statement.to_owned()];
     let attached = |function: &str, like: &str| {
@@ -201,12 +201,12 @@ fn forgeries(job: uuid::Uuid, other: uuid::Uuid) -> Vec<(Vec<String>, &'static s
         (one("INSERT INTO workflow_queue_projection SELECT * FROM workflow_queue_projection"), "permission denied"),
         (one("SELECT * FROM event_secret"), "permission denied"),
         (one("SELECT forebay_r1.derived_event_id(NULL, gen_random_uuid())"), "permission denied"),
-        (one(FACT), "the queue's own"),
-        (in_a_trigger(FACT), "the queue's own"),
+        (one(FACT), "reserved for the queue"),
+        (in_a_trigger(FACT), "reserved for the queue"),
         (attached("forebay.log_projection", "workflow_queue_projection"), "permission denied"),
-        (attached("forebay.job_moved", "workflow_queue_projection"), "permission denied"),
-        (attached("forebay.event_added", "domain_events"), "permission denied"),
-        (attached("forebay.event_waited", "domain_events"), "permission denied"),
+        (attached("forebay.job_changed", "workflow_queue_projection"), "permission denied"),
+        (attached("forebay.fold_new_event", "domain_events"), "permission denied"),
+        (attached("forebay.add_event_candidate", "domain_events"), "permission denied"),
         (
             vec!["SET LOCAL forebay.projection = 'rebuild'".to_owned(), format!("{ended} WHERE status = 'pending'")],
             "claim it first",
@@ -218,13 +218,13 @@ fn forgeries(job: uuid::Uuid, other: uuid::Uuid) -> Vec<(Vec<String>, &'static s
                 ),
                 format!("{ended} WHERE id = '{job}'"),
             ],
-            "held by host-1",
+            "claimed by host-1",
         ),
     ]
 }
 
 #[tokio::test]
-async fn a_role_with_the_rights_of_the_page_forges_nothing() {
+async fn a_role_with_the_documented_rights_can_forge_nothing() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let other = world.workspace("PRO").await;
@@ -236,19 +236,19 @@ async fn a_role_with_the_rights_of_the_page_forges_nothing() {
     );
     world.run_sql(&ours, &[]).await;
     let begins = crate::jobs::begins(&world.store, crate::jobs::start).await;
-    world.store.begin_jobs(&begins, "host-1", None).await.expect("our own worker has it");
+    world.store.begin_jobs(&begins, "host-1", None).await.expect("the projector has it");
     world.run_sql(&event(&workspace.to_string(), "waits"), &[]).await;
     let role = worker(&world).await;
     let mut client = world.database.client().await;
-    for (statements, told) in forgeries(begins[0].job, other.0) {
+    for (statements, outcome) in forgeries(begins[0].job, other.0) {
         let refused = tried(&mut client, &role, &statements).await.expect_err(&statements[statements.len() - 1]);
-        assert!(refused.contains(told), "{refused}");
+        assert!(refused.contains(outcome), "{refused}");
     }
     client.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await.expect("no role");
 }
 
 #[tokio::test]
-async fn tables_of_a_session_stand_before_none_of_ours() {
+async fn temporary_tables_do_not_shadow_ours() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     world.run_sql(BIND, &[&workspace.0]).await;
@@ -277,11 +277,11 @@ async fn tables_of_a_session_stand_before_none_of_ours() {
     // Committed this time: the audit row names the role.
     let start = format!("SET ROLE {role}; SELECT forebay.enqueue('{workspace}', '{definition}', '{{}}'); RESET ROLE");
     client.batch_execute(&start).await.expect("a start");
-    assert_eq!(world.count(&format!("activity WHERE actor = 'sql:{role}' AND action = 'execution.start'")).await, 1);
+    assert_eq!(world.count(&format!("audit WHERE actor = 'sql:{role}' AND action = 'execution.start'")).await, 1);
     client.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await.expect("no role");
 }
 
-/// A schema whose names are ours, and whose functions are not.
+/// A schema with our names and other functions.
 const HOSTILE: &str = "
     CREATE SCHEMA hostile;
     CREATE TABLE hostile.workspace (id uuid, tier text);
@@ -291,7 +291,7 @@ const HOSTILE: &str = "
 ";
 
 #[tokio::test]
-async fn a_start_by_sql_depends_on_nobodys_search_path() {
+async fn a_start_by_sql_does_not_depend_on_the_search_path() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     world.client.batch_execute(HOSTILE).await.expect("a schema");
@@ -310,7 +310,7 @@ async fn a_start_by_sql_depends_on_nobodys_search_path() {
 }
 
 #[tokio::test]
-async fn our_functions_are_nobodys_and_those_with_rights_have_a_fixed_path() {
+async fn our_functions_are_closed_to_public_and_security_definers_have_a_fixed_path() {
     let world = World::new().await;
     let ours = "pg_proc p WHERE p.pronamespace IN ('forebay'::regnamespace, 'forebay_r1'::regnamespace)";
     let open = format!("{ours} AND has_function_privilege('public', p.oid, 'EXECUTE')");
@@ -318,6 +318,6 @@ async fn our_functions_are_nobodys_and_those_with_rights_have_a_fixed_path() {
     let loose = format!(
         "{ours} AND p.prosecdef AND NOT coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)"
     );
-    assert_eq!(world.count(&loose).await, 0, "functions with rights and any path");
+    assert_eq!(world.count(&loose).await, 0, "functions with rights and without a fixed search path");
     assert!(world.count(&format!("{ours} AND p.prosecdef")).await >= 6);
 }

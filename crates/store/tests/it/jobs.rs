@@ -1,5 +1,5 @@
-//! Jobs: every move as the kernel has it whoever writes, claims that must be shown, retries, recovery, and facts that
-//! are the row.
+//! Jobs follow the kernel's table of steps, whichever program writes. Tests the claims that a writer must show, retries
+//! and recovery, and that a job's row equals the aggregate of its facts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use kernel::ids::{ExecutionId, VersionId, WorkspaceId};
 use kernel::job::{Status, Step};
 use serde_json::{Value, json};
 use store::event::NewEvent;
-use store::job::ours::{Begin, Begun, What};
-use store::job::{Claim, Difference, End, Wanted};
+use store::job::projector::{JobAction, JobStart, JobStartOutcome};
+use store::job::{Difference, JobClaim, JobEnd, JobRequest};
 use store::retention::Section;
 use store::run::Ending;
 use store::{Error, new_id};
@@ -40,10 +40,10 @@ async fn jobs(world: &World, count: usize) -> Vec<Uuid> {
 }
 
 async fn sql(world: &World, sql: &str, job: Uuid) -> Result<u64, String> {
-    let told = |error: tokio_postgres::Error| {
+    let answered = |error: tokio_postgres::Error| {
         error.as_db_error().map_or(error.to_string(), |error| error.message().to_owned())
     };
-    world.client.execute(sql, &[&job]).await.map_err(told)
+    world.client.execute(sql, &[&job]).await.map_err(answered)
 }
 
 async fn status(world: &World, job: Uuid) -> String {
@@ -66,15 +66,15 @@ pub(crate) async fn is_rebuilt_alike(world: &World) -> i64 {
     found.jobs
 }
 
-async fn one_claim(world: &World, lease_s: i32) -> Claim {
+async fn one_claim(world: &World, lease_s: i32) -> JobClaim {
     let wanted =
-        Wanted { workspace: None, event_types: None, id: None, worker: "api-1", lease_s: Some(lease_s), limit: 1 };
+        JobRequest { workspace: None, event_types: None, id: None, worker: "api-1", lease_s: Some(lease_s), limit: 1 };
     let held = world.store.claim_jobs(&wanted).await.expect("a claim").pop().expect("a job");
-    Claim { job: held.job.id, workspace: None, claim: held.claim }
+    JobClaim { job: held.job.id, workspace: None, claim: held.claim }
 }
 
 #[tokio::test]
-async fn the_table_moves_exactly_as_the_kernel_says() {
+async fn a_job_moves_exactly_as_the_kernel_says() {
     let world = World::new().await;
     let way = |to: Status| match to {
         Status::Pending => vec![],
@@ -92,7 +92,7 @@ async fn the_table_moves_exactly_as_the_kernel_says() {
                 "UPDATE workflow_queue_projection SET status = '{}', worker_id = 'w-2' WHERE id = $1",
                 to.name()
             );
-            let legal = Step::ALL.into_iter().any(|step| from.after(step) == Ok(to));
+            let legal = Step::ALL.into_iter().any(|step| from.after(step) == Some(to));
             let done = sql(&world, &change, job).await;
             assert_eq!(done.is_ok(), legal, "{from:?} to {to:?}: {done:?}");
             assert!(status(&world, job).await.starts_with(if legal { to } else { from }.name()));
@@ -102,47 +102,49 @@ async fn the_table_moves_exactly_as_the_kernel_says() {
 }
 
 #[tokio::test]
-async fn what_is_refused_says_why() {
+async fn a_refused_change_of_a_job_says_why() {
     let world = World::new().await;
     let job = jobs(&world, 1).await[0];
-    let told = async |statement: &str| sql(&world, statement, job).await.expect_err(statement);
-    assert_eq!(told(COMPLETE).await, "a pending job cannot be completed: claim it first");
-    assert_eq!(told(FAIL).await, "a pending job cannot be failed: claim it first");
+    let answered = async |statement: &str| sql(&world, statement, job).await.expect_err(statement);
+    assert_eq!(answered(COMPLETE).await, "a pending job cannot be completed: claim it first");
+    assert_eq!(answered(FAIL).await, "a pending job cannot be failed: claim it first");
     assert!(
-        told("UPDATE workflow_queue_projection SET status = 'stuck' WHERE id = $1").await.contains("check constraint")
+        answered("UPDATE workflow_queue_projection SET status = 'stuck' WHERE id = $1")
+            .await
+            .contains("check constraint")
     );
     let unnamed = "UPDATE workflow_queue_projection SET status = 'processing' WHERE id = $1";
-    assert_eq!(told(unnamed).await, "a claim says whose it is: set worker_id");
+    assert_eq!(answered(unnamed).await, "a claim must name its worker: set worker_id");
     assert_eq!(sql(&world, CLAIM, job).await, Ok(1));
     assert_eq!(sql(&world, CLAIM, job).await, Ok(0), "a second claim finds nothing");
     let steal = "UPDATE workflow_queue_projection SET status = 'processing', worker_id = 'w-2' WHERE id = $1";
-    assert_eq!(told(steal).await, "a processing job cannot be claimed: w-1 holds it");
+    assert_eq!(answered(steal).await, "a processing job cannot be claimed: w-1 holds it");
     let event = "UPDATE workflow_queue_projection SET event_data = '{}' WHERE id = $1";
-    assert_eq!(told(event).await, "a job's event does not change");
+    assert_eq!(answered(event).await, "the event of a job cannot be changed");
     assert_eq!(sql(&world, COMPLETE, job).await, Ok(1));
-    assert_eq!(told(FAIL).await, "a completed job is final: it cannot become failed");
+    assert_eq!(answered(FAIL).await, "a completed job is final: it cannot become failed");
     assert_eq!(
-        told(COMPLETE.replace("{\"a\": 1}", "{}").as_str()).await,
-        "a completed job cannot be changed: its heartbeat is updated_at"
+        answered(COMPLETE.replace("{\"a\": 1}", "{}").as_str()).await,
+        "a completed job cannot be changed: only updated_at may change, as a heartbeat"
     );
     for gone in [
         "DELETE FROM workflow_queue_projection WHERE id = $1",
         "DELETE FROM workflow_queue_projection WHERE $1::uuid IS NOT NULL",
     ] {
-        assert_eq!(told(gone).await, "jobs are deleted by retention only: set retention.job_days");
+        assert_eq!(answered(gone).await, "jobs are deleted by retention only: set retention.job_days");
     }
     world.client.batch_execute("TRUNCATE workflow_queue_projection").await.expect_err("nor so");
     is_rebuilt_alike(&world).await;
 }
 
 #[tokio::test]
-async fn a_job_is_tried_three_times_with_its_waits_and_then_no_more() {
+async fn a_job_is_tried_three_times_with_backoff_and_then_stays_failed() {
     let world = World::new().await;
     let job = jobs(&world, 1).await[0];
     let first = Duration::from_secs(60);
     for failures in 1..=3 {
         assert_eq!(sql(&world, CLAIM, job).await, Ok(1));
-        // Whatever a worker makes of the count, a failure is one.
+        // Whatever a worker sets the count to, it counts one failure.
         let fail = if failures == 2 {
             FAIL.replace("retry_count = retry_count + 1", "retry_count = 0")
         } else {
@@ -150,7 +152,7 @@ async fn a_job_is_tried_three_times_with_its_waits_and_then_no_more() {
         };
         assert_eq!(sql(&world, &fail, job).await, Ok(1));
         assert_eq!(status(&world, job).await, format!("failed {failures}"));
-        assert_eq!(world.store.retry_jobs(first, 10).await.expect("a pass"), 0, "it waits");
+        assert_eq!(world.store.retry_due_jobs(first, 10).await.expect("a pass"), 0, "it waits");
         let ago = |seconds: i32| {
             format!(
                 "UPDATE workflow_queue_job SET retry_from = retry_from - interval '{seconds} s' WHERE id = $1 AND retry_from IS NOT NULL"
@@ -158,21 +160,21 @@ async fn a_job_is_tried_three_times_with_its_waits_and_then_no_more() {
         };
         if failures == 2 {
             assert_eq!(sql(&world, &ago(61), job).await, Ok(1));
-            assert_eq!(world.store.retry_jobs(first, 10).await.expect("a pass"), 0, "twice as long");
+            assert_eq!(world.store.retry_due_jobs(first, 10).await.expect("a pass"), 0, "twice as long");
         }
         let waited = sql(&world, &ago(61), job).await;
-        assert_eq!(world.store.retry_jobs(first, 10).await.expect("a pass"), i32::from(failures < 3));
+        assert_eq!(world.store.retry_due_jobs(first, 10).await.expect("a pass"), i32::from(failures < 3));
         assert_eq!(waited, Ok(u64::from(failures < 3)));
     }
     let again = "UPDATE workflow_queue_projection SET status = 'pending' WHERE id = $1";
-    assert_eq!(sql(&world, again, job).await, Err("a job that failed 3 times is not tried again".to_owned()));
+    assert_eq!(sql(&world, again, job).await, Err("a job that failed 3 times cannot be retried".to_owned()));
     assert!(matches!(world.store.retry_job(job, None, "test").await, Err(Error::Conflict(_))));
     assert_eq!(facts(&world, job).await, "pending claimed failed retried claimed failed retried claimed failed");
     is_rebuilt_alike(&world).await;
 }
 
 #[tokio::test]
-async fn a_silent_worker_loses_its_job_and_one_that_is_heard_of_does_not() {
+async fn a_silent_worker_loses_its_job_and_one_with_heartbeats_does_not() {
     let world = World::new().await;
     let lost = jobs(&world, 2).await;
     let (quiet, alive) = (lost[0], lost[1]);
@@ -181,7 +183,7 @@ async fn a_silent_worker_loses_its_job_and_one_that_is_heard_of_does_not() {
         let past = "UPDATE workflow_queue_projection SET claimed_at = now() - interval '1 hour', updated_at = now() - interval '20 minutes' WHERE id = $1";
         assert_eq!(sql(&world, past, job).await, Ok(1));
     }
-    // A clock ahead of ours makes no lease longer.
+    // A client's clock that is ahead does not extend a lease.
     let ahead =
         "UPDATE workflow_queue_projection SET claimed_at = '2999-01-01', updated_at = '2999-01-01' WHERE id = $1";
     assert_eq!(sql(&world, ahead, alive).await, Ok(1));
@@ -200,25 +202,25 @@ async fn a_silent_worker_loses_its_job_and_one_that_is_heard_of_does_not() {
     assert_eq!(claim.job, quiet);
     assert_eq!(world.store.recover_jobs(10).await.expect("a pass"), 0);
     world.run_sql("UPDATE workflow_queue_job SET lease_until = now() - interval '1 s' WHERE id = $1", &[&quiet]).await;
-    world.store.keep_job(claim, None, Some("wf"), Some("run")).await.expect("it is still its");
-    assert_eq!(world.store.recover_jobs(10).await.expect("a pass"), 0, "heard of in time");
+    world.store.heartbeat_job(claim, None, Some("wf"), Some("run")).await.expect("it still holds it");
+    assert_eq!(world.store.recover_jobs(10).await.expect("a pass"), 0, "its heartbeat was in time");
     world.run_sql("UPDATE workflow_queue_job SET lease_until = now() - interval '1 s' WHERE id = $1", &[&quiet]).await;
     assert_eq!(world.store.recover_jobs(10).await.expect("a pass"), 1);
-    assert!(matches!(world.store.keep_job(claim, None, None, None).await, Err(Error::Conflict(_))), "too late");
+    assert!(matches!(world.store.heartbeat_job(claim, None, None, None).await, Err(Error::Conflict(_))), "too late");
     assert!(
-        matches!(world.store.end_job(claim, &End::Completed(&json!({}))).await, Err(Error::Conflict(_))),
+        matches!(world.store.end_job(claim, &JobEnd::Completed(&json!({}))).await, Err(Error::Conflict(_))),
         "too late"
     );
     is_rebuilt_alike(&world).await;
 }
 
 #[tokio::test]
-async fn a_heartbeat_repeats_the_lease_of_its_claim_unless_it_says_another() {
+async fn a_heartbeat_extends_by_the_lease_of_its_claim_unless_it_names_another() {
     let world = World::new().await;
     jobs(&world, 1).await;
     let claim = one_claim(&world, 10).await;
     for (said, expected) in [(None, 10), (Some(60), 60), (None, 10)] {
-        let until = world.store.keep_job(claim, said, None, None).await.expect("it is its");
+        let until = world.store.heartbeat_job(claim, said, None, None).await.expect("it holds it");
         let left = until.duration_since(jiff::Timestamp::now()).as_secs();
         assert!((expected - 5..=expected).contains(&left), "{said:?}: {left} s");
     }
@@ -230,8 +232,14 @@ async fn jobs_are_claimed_by_exact_types_and_by_prefixes() {
     let job = jobs(&world, 1).await[0];
     let claim = async |types: &[&str]| {
         let types: Vec<String> = types.iter().map(|text| (*text).to_owned()).collect();
-        let wanted =
-            Wanted { workspace: None, event_types: Some(&types), id: None, worker: "api-1", lease_s: None, limit: 1 };
+        let wanted = JobRequest {
+            workspace: None,
+            event_types: Some(&types),
+            id: None,
+            worker: "api-1",
+            lease_s: None,
+            limit: 1,
+        };
         world.store.claim_jobs(&wanted).await.expect("a claim").into_iter().map(|held| held.job.id).collect::<Vec<_>>()
     };
     for other in ["order", "orde.*", "order.placed.*", "order_*", "invoice.*"] {
@@ -241,28 +249,28 @@ async fn jobs_are_claimed_by_exact_types_and_by_prefixes() {
 }
 
 #[tokio::test]
-async fn what_is_held_under_a_claim_moves_only_with_it() {
+async fn a_claimed_job_changes_only_under_its_claim() {
     let world = World::new().await;
     let job = jobs(&world, 1).await[0];
-    // A plain-SQL worker that was called dead, and comes back.
+    // A plain-SQL worker that was declared silent, and comes back.
     assert_eq!(sql(&world, CLAIM, job).await, Ok(1));
     world.run_sql("UPDATE workflow_queue_job SET lease_until = now() - interval '1 s' WHERE id = $1", &[&job]).await;
     assert_eq!(world.store.recover_jobs(10).await.expect("a pass"), 1);
     let claim = one_claim(&world, 60).await;
     for late in [COMPLETE, FAIL, "UPDATE workflow_queue_projection SET status = 'pending' WHERE id = $1"] {
-        let told = sql(&world, late, job).await.expect_err("another holds it");
-        assert_eq!(told, format!("job {job} is held by api-1: only whoever shows its claim can end it"));
+        let answered = sql(&world, late, job).await.expect_err("another worker holds it");
+        assert_eq!(answered, format!("job {job} is claimed by api-1: only the holder of its claim can end it"));
     }
-    let other = Claim { claim: new_id(), ..claim };
-    assert!(matches!(world.store.end_job(other, &End::Completed(&json!({}))).await, Err(Error::Conflict(_))));
-    let stranger = Claim { workspace: Some(WorkspaceId(new_id())), ..claim };
-    assert!(matches!(world.store.end_job(stranger, &End::Completed(&json!({}))).await, Err(Error::NotFound)));
+    let other = JobClaim { claim: new_id(), ..claim };
+    assert!(matches!(world.store.end_job(other, &JobEnd::Completed(&json!({}))).await, Err(Error::Conflict(_))));
+    let stranger = JobClaim { workspace: Some(WorkspaceId(new_id())), ..claim };
+    assert!(matches!(world.store.end_job(stranger, &JobEnd::Completed(&json!({}))).await, Err(Error::NotFound)));
     let done = json!({ "ok": true });
     for _ in 0..2 {
-        world.store.end_job(claim, &End::Completed(&done)).await.expect("told twice, done once");
+        world.store.end_job(claim, &JobEnd::Completed(&done)).await.expect("ended twice, stored once");
     }
     assert!(matches!(
-        world.store.end_job(claim, &End::Failed { message: "no", stack: None }).await,
+        world.store.end_job(claim, &JobEnd::Failed { message: "no", stack: None }).await,
         Err(Error::Conflict(_))
     ));
     assert_eq!(facts(&world, job).await, "pending claimed recovered claimed completed");
@@ -272,21 +280,21 @@ async fn what_is_held_under_a_claim_moves_only_with_it() {
 }
 
 #[tokio::test]
-async fn what_our_own_worker_holds_is_not_a_worker_of_the_apis_to_end() {
+async fn a_worker_of_the_api_cannot_end_a_job_of_our_own_worker() {
     let world = World::new().await;
     our_jobs(&world, 1).await;
     let (job, execution) = started(&world).await;
-    // The job's `workflow_run_id` says it, to whoever may read the job.
-    let claim = Claim { job, workspace: None, claim: execution.0 };
-    for end in [End::Completed(&json!({})), End::Failed { message: "no", stack: None }] {
+    // The claim is also in the job's `workflow_run_id`, visible to whoever may read the job.
+    let claim = JobClaim { job, workspace: None, claim: execution.0 };
+    for end in [JobEnd::Completed(&json!({})), JobEnd::Failed { message: "no", stack: None }] {
         assert!(matches!(world.store.end_job(claim, &end).await, Err(Error::Conflict(_))));
     }
-    assert!(matches!(world.store.keep_job(claim, None, None, None).await, Err(Error::Conflict(_))));
+    assert!(matches!(world.store.heartbeat_job(claim, None, None, None).await, Err(Error::Conflict(_))));
     assert_eq!(status(&world, job).await, "processing 0");
 }
 
 #[tokio::test]
-async fn claimers_of_every_sort_at_once_take_each_job_once() {
+async fn concurrent_workers_of_every_kind_claim_each_job_once() {
     let world = World::new().await;
     let all = jobs(&world, 60).await;
     let sql_client = Arc::new(world.database.client().await);
@@ -304,7 +312,7 @@ async fn claimers_of_every_sort_at_once_take_each_job_once() {
             }
             loop {
                 let wanted =
-                    Wanted { workspace: None, event_types: None, id: None, worker: "api", lease_s: None, limit: 3 };
+                    JobRequest { workspace: None, event_types: None, id: None, worker: "api", lease_s: None, limit: 3 };
                 let held = store.claim_jobs(&wanted).await.expect("a claim");
                 if held.is_empty() {
                     return mine;
@@ -321,7 +329,7 @@ async fn claimers_of_every_sort_at_once_take_each_job_once() {
     assert_eq!(taken, all);
 }
 
-/// A binding to a definition, and events of its type: jobs of our own worker.
+/// A binding to a definition, and events of its type: jobs of the projector.
 pub(crate) async fn our_jobs(world: &World, count: usize) -> WorkspaceId {
     let (workspace, definition) = world.tenant("ENTERPRISE").await;
     world.store.bind(Some(workspace), Some(definition), &rule("ours.*"), "test").await.expect("a binding");
@@ -331,34 +339,34 @@ pub(crate) async fn our_jobs(world: &World, count: usize) -> WorkspaceId {
     workspace
 }
 
-pub(crate) async fn begins(store: &store::Store, what: impl Fn(usize) -> What) -> Vec<Begin> {
+pub(crate) async fn begins(store: &store::Store, what: impl Fn(usize) -> JobAction) -> Vec<JobStart> {
     let due = store.due_jobs(1_000).await.expect("due jobs");
-    let begin = |(at, due): (usize, store::job::ours::Due)| Begin {
+    let begin = |(at, due): (usize, store::job::projector::DueJob)| JobStart {
         job: due.id,
         retry_count: due.retry_count,
         execution: ExecutionId(new_id()),
         workspace: due.workspace,
         definition: due.definition,
         published: None,
-        what: what(at),
+        action: what(at),
     };
     due.into_iter().enumerate().map(begin).collect()
 }
 
-pub(crate) fn start(_: usize) -> What {
+pub(crate) fn start(_: usize) -> JobAction {
     let trigger = json!({ "type": "event" });
-    What::Start { input: json!({ "a": 1 }), trigger, workflow_id: Some("wf".to_owned()) }
+    JobAction::Start { input: json!({ "a": 1 }), trigger, workflow_id: Some("wf".to_owned()) }
 }
 
 async fn started(world: &World) -> (Uuid, ExecutionId) {
     let begins = begins(&world.store, start).await;
     let begun = world.store.begin_jobs(&begins, "host-1", None).await.expect("begun");
-    let [Begun::Started(execution)] = begun[..] else { panic!("{begun:?}") };
+    let [JobStartOutcome::Started(execution)] = begun[..] else { panic!("{begun:?}") };
     (begins[0].job, execution)
 }
 
 #[tokio::test]
-async fn workers_of_ours_at_once_start_each_job_once() {
+async fn concurrent_projectors_start_each_job_once() {
     let world = World::new().await;
     our_jobs(&world, 40).await;
     let answers = race(&world.store, 4, |_, store| async move {
@@ -366,7 +374,7 @@ async fn workers_of_ours_at_once_start_each_job_once() {
         store.begin_jobs(&begins, "host-1", None).await.expect("begun")
     })
     .await;
-    let started = answers.into_iter().flatten().filter(|begun| matches!(begun, Begun::Started(_))).count();
+    let started = answers.into_iter().flatten().filter(|begun| matches!(begun, JobStartOutcome::Started(_))).count();
     assert_eq!((started, world.count("workflow_execution").await), (40, 40));
     assert_eq!(
         world
@@ -382,7 +390,7 @@ async fn workers_of_ours_at_once_start_each_job_once() {
 }
 
 #[tokio::test]
-async fn the_end_of_an_execution_is_the_end_of_its_job() {
+async fn the_end_of_an_execution_ends_its_job() {
     let world = World::new().await;
     for (outcome, expected, tried_again) in [
         (execution::Status::Completed, "completed 0", false),
@@ -392,13 +400,16 @@ async fn the_end_of_an_execution_is_the_end_of_its_job() {
     ] {
         let workspace = our_jobs(&world, 1).await;
         let (job, execution) = started(&world).await;
-        assert_eq!(sql(&world, COMPLETE, job).await.map_err(|told| told.contains("held by host-1")), Err(true));
-        // An error is told before its transaction has let the job go; the next answer comes after that.
+        assert_eq!(
+            sql(&world, COMPLETE, job).await.map_err(|answered| answered.contains("claimed by host-1")),
+            Err(true)
+        );
+        // The error is returned before its transaction has released the job; the next query runs after that.
         world.count("workspace").await;
         let mut end = end(outcome);
         end.output = (outcome == execution::Status::Completed).then(|| json!({ "orgId": 7 }));
         if outcome == execution::Status::Completed {
-            // The run's own way, in the same function as every other.
+            // A run that ends by itself uses the same function as every other end.
             let run = world.run(workspace, 1).await.pop().expect("a run");
             let record = store::run::Record { end: Some(end), ..crate::support::record(&run, vec![]) };
             assert!(world.store.record(world.me, &[record], "test").await.expect("a record")[0].held);
@@ -455,13 +466,13 @@ async fn the_stack_of_a_failed_job_is_the_chain_of_failures() {
 }
 
 #[tokio::test]
-async fn an_end_that_could_not_reach_its_job_is_brought_after() {
+async fn a_job_that_could_not_end_with_its_execution_is_ended_later() {
     let world = World::new().await;
     our_jobs(&world, 2).await;
     let begins = begins(&world.store, start).await;
     let begun = world.store.begin_jobs(&begins, "host-1", None).await.expect("begun");
-    let started = |(begin, begun): (&Begin, Begun)| match begun {
-        Begun::Started(execution) => (begin.job, execution),
+    let started = |(begin, begun): (&JobStart, JobStartOutcome)| match begun {
+        JobStartOutcome::Started(execution) => (begin.job, execution),
         other => panic!("{other:?}"),
     };
     let ids: Vec<(Uuid, ExecutionId)> = begins.iter().zip(begun).map(started).collect();
@@ -471,10 +482,10 @@ async fn an_end_that_could_not_reach_its_job_is_brought_after() {
         .await
         .expect("one");
     world.finish(ids[0].1, execution::Status::Completed).await;
-    assert_eq!(world.state(ids[0].1).await, "COMPLETED, no ticket", "the execution ends whatever its job does");
+    assert_eq!(world.state(ids[0].1).await, "COMPLETED, no item", "the execution ends whatever its job does");
     assert_eq!(status(&world, ids[0].0).await, "processing 0");
     world.client.batch_execute("ALTER TABLE workflow_queue_projection DROP CONSTRAINT no_end").await.expect("none");
-    // And one whose execution was lost altogether.
+    // And one whose execution row was deleted.
     world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&ids[1].1.0]).await;
     assert_eq!(world.store.reconcile_jobs(10).await.expect("a pass"), 2);
     assert_eq!(status(&world, ids[0].0).await, "completed 0");
@@ -492,7 +503,7 @@ async fn a_job_whose_running_execution_was_deleted_fails_and_starts_no_second_ru
     world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&execution.0]).await;
     assert_eq!(world.store.reconcile_jobs(10).await.expect("a pass"), 0, "its run may be alive");
     assert_eq!(status(&world, job).await, "processing 0");
-    assert_eq!(world.store.lose(&[execution], "test").await.expect("an answer"), [workspace]);
+    assert_eq!(world.store.fail_items_of_missing(&[execution], "test").await.expect("an answer"), [workspace]);
     assert_eq!(status(&world, job).await, "failed 1");
     let row = world.store.job(job, None).await.expect("a job");
     let message = row.error_message.expect("a message");
@@ -504,7 +515,7 @@ async fn a_job_whose_running_execution_was_deleted_fails_and_starts_no_second_ru
 }
 
 #[tokio::test]
-async fn a_job_that_a_lost_execution_could_not_fail_is_failed_after() {
+async fn a_job_that_could_not_fail_with_its_lost_execution_is_failed_later() {
     let world = World::new().await;
     let workspace = our_jobs(&world, 1).await;
     let (job, execution) = started(&world).await;
@@ -515,7 +526,11 @@ async fn a_job_that_a_lost_execution_could_not_fail_is_failed_after() {
         world.client.batch_execute(&sql).await.expect("a change");
     };
     alter("ADD CONSTRAINT no_end CHECK (status <> 'failed')").await;
-    assert_eq!(world.store.lose(&[execution], "test").await.expect("an answer"), [workspace], "its slot is free");
+    assert_eq!(
+        world.store.fail_items_of_missing(&[execution], "test").await.expect("an answer"),
+        [workspace],
+        "its slot is free"
+    );
     assert_eq!(status(&world, job).await, "processing 0");
     alter("DROP CONSTRAINT no_end").await;
     assert_eq!(world.store.reconcile_jobs(10).await.expect("a pass"), 1);
@@ -531,7 +546,7 @@ async fn an_end_does_not_wait_for_a_job_that_somebody_holds_locked() {
     let begun = begins(&world.store, start).await;
     let jobs: Vec<Uuid> = begun.iter().map(|begin| begin.job).collect();
     let begun = world.store.begin_jobs(&begun, "host-1", None).await.expect("begun");
-    let [Begun::Started(ended), Begun::Started(lost)] = begun[..] else { panic!("{begun:?}") };
+    let [JobStartOutcome::Started(ended), JobStartOutcome::Started(lost)] = begun[..] else { panic!("{begun:?}") };
     world.run(workspace, 2).await;
     world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&lost.0]).await;
     let mut other = world.database.client().await;
@@ -539,9 +554,13 @@ async fn an_end_does_not_wait_for_a_job_that_somebody_holds_locked() {
     held.execute("SELECT 1 FROM workflow_queue_projection FOR UPDATE", &[]).await.expect("a lock");
 
     let ending = Ending { execution: ended, claim: None, end: end(execution::Status::Completed) };
-    let ending = world.store.complete(&[ending], None, "test").await.expect("it waits for nobody").remove(0);
+    let ending = world.store.complete(&[ending], None, "test").await.expect("it does not wait").remove(0);
     assert!(ending.applied && ending.freed, "its slot is free");
-    assert_eq!(world.store.lose(&[lost], "test").await.expect("it waits for nobody"), [workspace], "its slot is free");
+    assert_eq!(
+        world.store.fail_items_of_missing(&[lost], "test").await.expect("it does not wait"),
+        [workspace],
+        "its slot is free"
+    );
     assert_eq!(world.store.reconcile_jobs(10).await.expect("a pass"), 0);
     for job in &jobs {
         assert_eq!(status(&world, *job).await, "processing 0");
@@ -559,44 +578,44 @@ async fn a_job_may_be_skipped_or_unable_to_begin() {
     let world = World::new().await;
     let workspace = our_jobs(&world, 3).await;
     let what = |at| match at {
-        0 => What::Skip,
-        1 => What::Fail("filter: no".to_owned()),
+        0 => JobAction::Skip,
+        1 => JobAction::Fail("filter: no".to_owned()),
         _ => start(at),
     };
     world.run_sql("UPDATE workflow_definition SET deleted_at = now() WHERE workspace_id = $1", &[&workspace.0]).await;
     let begins = begins(&world.store, what).await;
     let begun = world.store.begin_jobs(&begins, "host-1", None).await.expect("begun");
-    assert_eq!(begun, [Begun::Skipped, Begun::Failed, Begun::Failed]);
+    assert_eq!(begun, [JobStartOutcome::Skipped, JobStartOutcome::Failed, JobStartOutcome::Failed]);
     let row = async |at: usize| world.store.job(begins[at].job, None).await.expect("a job");
     assert_eq!(row(0).await.result, Some(json!({ "skipped": true })));
     assert_eq!(row(1).await.error_message.as_deref(), Some("filter: no"));
-    assert_eq!(row(2).await.error_message.as_deref(), Some("the definition or its workspace is gone"));
+    assert_eq!(row(2).await.error_message.as_deref(), Some("the definition or its workspace was deleted"));
     assert_eq!(world.count("workflow_execution").await, 0);
     is_rebuilt_alike(&world).await;
 }
 
 #[tokio::test]
-async fn a_job_judged_by_another_version_is_judged_anew() {
+async fn a_job_checked_against_another_version_is_checked_again() {
     let world = World::new().await;
     our_jobs(&world, 1).await;
     let published: Uuid = world.get("SELECT published_version FROM workflow_definition", &[]).await;
     let judged = async |version: Uuid| {
         let begins = begins(&world.store, start).await;
-        let begins: Vec<Begin> =
-            begins.into_iter().map(|begin| Begin { published: Some(VersionId(version)), ..begin }).collect();
+        let begins: Vec<JobStart> =
+            begins.into_iter().map(|begin| JobStart { published: Some(VersionId(version)), ..begin }).collect();
         (begins[0].job, world.store.begin_jobs(&begins, "host-1", None).await.expect("begun"))
     };
     let (job, begun) = judged(new_id()).await;
-    assert_eq!((begun, status(&world, job).await), (vec![Begun::Moved], "pending 0".to_owned()));
+    assert_eq!((begun, status(&world, job).await), (vec![JobStartOutcome::VersionChanged], "pending 0".to_owned()));
     assert_eq!(world.count("workflow_execution").await, 0);
     let (_, begun) = judged(published).await;
-    assert!(matches!(begun[..], [Begun::Started(_)]), "{begun:?}");
+    assert!(matches!(begun[..], [JobStartOutcome::Started(_)]), "{begun:?}");
     let ran: Uuid = world.get("SELECT version_id FROM workflow_execution", &[]).await;
     assert_eq!(ran, published);
 }
 
 #[tokio::test]
-async fn what_was_lost_or_changed_is_rebuilt_from_its_facts_retention_included() {
+async fn lost_or_changed_rows_are_rebuilt_from_their_facts_retention_included() {
     let world = World::new().await;
     let all = jobs(&world, 8).await;
     for job in &all[..6] {
@@ -638,7 +657,7 @@ async fn what_was_lost_or_changed_is_rebuilt_from_its_facts_retention_included()
     let after: Value =
         world.get("SELECT jsonb_agg(to_jsonb(p) ORDER BY id) FROM workflow_queue_projection p", &[]).await;
     assert_eq!(after, before);
-    // And they live on.
+    // And they continue normally.
     sql(&world, COMPLETE, all[0]).await.expect("an end");
     sql(&world, CLAIM, all[7]).await.expect("a claim");
     is_rebuilt_alike(&world).await;

@@ -1,10 +1,10 @@
-//! API keys: hashed at rest, found by their secret, and gone when revoked.
+//! API keys are stored as hashes, found by their secret, and not found once they are revoked.
 
 use jiff::{SignedDuration, Timestamp};
 use kernel::access::{Scope, Scopes};
 use kernel::ids::{KeyId, WorkspaceId};
 use store::Error;
-use store::access::key::{Denied, Issued, Key, Maker, Malformed, NewKey, Secret};
+use store::access::key::{Denied, Issued, Key, KeyCreator, Malformed, NewKey, Secret};
 
 use crate::support::World;
 
@@ -63,13 +63,13 @@ async fn a_key_of_an_unknown_workspace_is_refused_and_a_secret_is_stored_once() 
     let nowhere = WorkspaceId(store::new_id());
     let refused = world.store.create_key(&key(Some(nowhere), "ci"), &secret, "test").await;
     assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
-    assert_eq!(world.count("activity").await, 0, "what was refused is not audited as done");
+    assert_eq!(world.count("activity").await, 0, "a refused creation is not audited");
     world.store.create_key(&key(None, "one"), &secret, "test").await.expect("a stored key");
     world.store.create_key(&key(None, "two"), &secret, "test").await.expect_err("the same secret again");
 }
 
 #[test]
-fn what_cannot_be_a_key_is_refused_without_asking_the_database() {
+fn a_malformed_key_is_refused_without_a_query() {
     let good = Secret::generate().expect("a key").expose().to_owned();
     assert!(Secret::parse(&good).is_ok());
     let mut typo = good.clone();
@@ -93,7 +93,7 @@ fn what_cannot_be_a_key_is_refused_without_asking_the_database() {
 }
 
 #[test]
-fn a_key_is_never_shown_by_accident_and_no_two_are_alike() {
+fn a_key_is_never_printed_and_no_two_are_alike() {
     let (one, other) = (Secret::generate().expect("a key"), Secret::generate().expect("a key"));
     assert_eq!(format!("{one:?}"), "Secret(…)");
     assert!(one.is(&one.clone()) && !one.is(&other));
@@ -122,7 +122,7 @@ async fn a_key_has_the_scopes_it_was_made_with_and_ends_when_it_expires() {
 }
 
 #[tokio::test]
-async fn a_keys_use_is_noted_to_the_minute() {
+async fn a_keys_last_use_is_recorded_to_the_minute() {
     let world = World::new().await;
     let secret = Secret::generate().expect("a key");
     let id = world.store.create_key(&key(None, "root"), &secret, "test").await.expect("a stored key");
@@ -147,12 +147,12 @@ async fn a_key_is_revoked_once_by_its_own_workspace_or_by_root() {
         let id = world.store.create_key(&key(Some(workspace), "ci"), &secret, "test").await.expect("a stored key");
         let theirs = world.store.revoke_key(id, Some(stranger), "test").await;
         assert!(matches!(theirs, Err(Error::NotFound)), "{theirs:?}");
-        world.store.find_key(&secret).await.expect("a stranger ends nothing");
+        world.store.find_key(&secret).await.expect("another workspace cannot revoke it");
         world.store.revoke_key(id, by, "test").await.expect("revoked");
         assert!(matches!(world.store.find_key(&secret).await, Err(Error::NotFound)));
         let again = world.store.revoke_key(id, by, "test").await;
         assert!(matches!(again, Err(Error::NotFound)), "{again:?}");
-        assert!(world.store.keys(None, None, 10).await.expect("a list").is_empty(), "the revoked are not listed");
+        assert!(world.store.keys(None, None, 10).await.expect("a list").is_empty(), "revoked keys are not listed");
     }
     assert_eq!(world.count("activity WHERE action = 'key.revoke'").await, 2);
 }
@@ -160,7 +160,7 @@ async fn a_key_is_revoked_once_by_its_own_workspace_or_by_root() {
 /// Makes a key of the workspace with another key.
 async fn child(world: &World, new: &NewKey<'_>, maker: KeyId) -> Result<(Secret, Issued), Denied> {
     let secret = Secret::generate().expect("a key");
-    let maker = Maker { actor: &format!("key:{maker}"), key: Some(maker), max_live: 100 };
+    let maker = KeyCreator { actor: &format!("key:{maker}"), key: Some(maker), max_active: 100 };
     let issued = world.store.issue_key(new, &secret, &maker).await.expect("an answer")?;
     Ok((secret, issued))
 }
@@ -175,7 +175,7 @@ async fn a_key_that_another_made_ends_no_later_than_that_one() {
     let short = NewKey { expires_at: Some(noon), ..key(Some(workspace), "short") };
     let maker = world.store.create_key(&short, &Secret::generate().expect("a key"), "test").await.expect("a key");
     let (_, unsaid) = child(&world, &key(Some(workspace), "unsaid"), maker).await.expect("made");
-    assert_eq!(unsaid.expires_at, Some(noon), "it ends with its maker");
+    assert_eq!(unsaid.expires_at, Some(noon), "it expires with its maker");
     let late = NewKey { expires_at: Some(evening), ..key(Some(workspace), "late") };
     assert_eq!(child(&world, &late, maker).await.expect_err("too late"), Denied::Outlives { limit: noon });
     let (_, grandchild) = child(&world, &key(Some(workspace), "grandchild"), unsaid.id).await.expect("made");
@@ -184,11 +184,11 @@ async fn a_key_that_another_made_ends_no_later_than_that_one() {
     let by: Vec<_> = listed.iter().map(|key| key.created_by.clone().expect("known")).collect();
     assert_eq!(by, ["test".to_owned(), format!("key:{maker}"), format!("key:{}", unsaid.id)]);
     world.run_sql("UPDATE api_key SET expires_at = now() WHERE id = $1", &[&maker.0]).await;
-    assert_eq!(child(&world, &key(Some(workspace), "x"), maker).await.expect_err("ended"), Denied::MakerGone);
+    assert_eq!(child(&world, &key(Some(workspace), "x"), maker).await.expect_err("ended"), Denied::CreatorInactive);
 }
 
 #[tokio::test]
-async fn a_revoked_key_takes_what_it_made_with_it_and_nothing_else() {
+async fn revoking_a_key_revokes_exactly_the_keys_it_made() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
     let own = key(Some(workspace), "k");
@@ -196,7 +196,7 @@ async fn a_revoked_key_takes_what_it_made_with_it_and_nothing_else() {
     let root = world.store.create_key(&own, &first, "test").await.expect("a key");
     world.store.create_key(&own, &other, "test").await.expect("a key");
     let (below, made) = child(&world, &own, root).await.expect("made");
-    // One that was revoked before is no way out for what it made.
+    // A key revoked before does not protect the keys it made.
     let (_, between) = child(&world, &own, made.id).await.expect("made");
     let (deepest, deep) = child(&world, &own, between.id).await.expect("made");
     world.run_sql("UPDATE api_key SET revoked_at = now() WHERE id = $1", &[&between.id.0]).await;
@@ -208,11 +208,11 @@ async fn a_revoked_key_takes_what_it_made_with_it_and_nothing_else() {
     }
     world.store.find_key(&other).await.expect("nobody's child");
     assert_eq!(world.count("activity WHERE action = 'key.revoke'").await, 3);
-    assert_eq!(child(&world, &own, made.id).await.expect_err("revoked"), Denied::MakerGone);
+    assert_eq!(child(&world, &own, made.id).await.expect_err("revoked"), Denied::CreatorInactive);
 }
 
 #[tokio::test]
-async fn no_key_is_made_by_one_that_is_revoked_meanwhile() {
+async fn a_key_that_is_revoked_meanwhile_makes_no_key() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
     let own = key(Some(workspace), "k");
@@ -230,23 +230,23 @@ async fn no_key_is_made_by_one_that_is_revoked_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_workspace_has_so_many_keys_that_work_and_no_more() {
+async fn a_workspace_has_a_limit_of_active_keys() {
     let world = World::new().await;
     let (workspace, other) = (world.workspace("PRO").await, world.workspace("PRO").await);
-    let maker = Maker { actor: "root", key: None, max_live: 3 };
+    let maker = KeyCreator { actor: "root", key: None, max_active: 3 };
     let make = async |workspace: WorkspaceId| {
         let secret = Secret::generate().expect("a key");
         world.store.issue_key(&key(Some(workspace), "k"), &secret, &maker).await.expect("an answer")
     };
     let made = futures_util::future::join_all((0..8).map(|_| make(workspace))).await;
     let made: Vec<Issued> = made.into_iter().flatten().collect();
-    assert_eq!(made.len(), 3, "however many ask at once");
+    assert_eq!(made.len(), 3, "however many concurrent requests");
     assert_eq!(make(workspace).await, Err(Denied::TooMany { most: 3 }));
-    make(other).await.expect("another workspace has its own");
+    make(other).await.expect("another workspace has its own limit");
     world.store.revoke_key(made[0].id, None, "test").await.expect("revoked");
     world.run_sql("UPDATE api_key SET expires_at = now() WHERE id = $1", &[&made[1].id.0]).await;
     for _ in 0..2 {
-        make(workspace).await.expect("the revoked and the expired do not count");
+        make(workspace).await.expect("revoked and expired keys do not count");
     }
     assert_eq!(make(workspace).await, Err(Denied::TooMany { most: 3 }));
 }

@@ -1,13 +1,13 @@
 //! The lease table, shared with programs that use the ShedLock library.
 //!
 //! Invariants
-//! - The other program is played by the statements that its JdbcTemplate provider sends, with its own
-//!   clock and with the database's; what they lock and unlock, we must see, and the other way round.
+//! - The other program is emulated by the statements of its JdbcTemplate provider, with its own clock and with the
+//!   database's. Each side must respect what the other locks and unlocks.
 
 use std::time::Duration;
 
 use store::migrate::{MigrateError, migrate};
-use store::process::lease::{HeldBy, Lease};
+use store::process::lease::{Lease, LeaseHolder};
 use store::testing::Database;
 use tokio_postgres::Client;
 
@@ -16,7 +16,7 @@ use crate::support::{DEAD_AFTER, STEADY, UNSTEADY, World};
 const LEASE: Lease =
     Lease { name: "processExecutionQueue", at_most: Duration::from_secs(240), at_least: Duration::from_secs(10) };
 
-/// A program in Java: the provider in its default form, where the program's clock is sent along.
+/// A Java program: the provider in its default form, which sends the program's clock.
 struct Java<'c>(&'c Client);
 
 impl Java<'_> {
@@ -67,13 +67,13 @@ impl Java<'_> {
     }
 }
 
-/// Seconds from now until the lease is over.
+/// Seconds until the lease expires.
 async fn left(world: &World) -> f64 {
     let sql = "SELECT extract(epoch FROM lock_until - timezone('utc', clock_timestamp()))::float8 FROM shedlock";
     world.client.query_one(sql, &[]).await.expect("a lease").get(0)
 }
 
-/// Lets so many seconds pass for whoever holds the lease.
+/// Ages the lease by this many seconds.
 async fn pass(world: &World, seconds: i32) {
     let sql = format!(
         "UPDATE shedlock SET lock_until = lock_until - interval '{seconds} s', locked_at = locked_at - interval '{seconds} s'"
@@ -82,25 +82,25 @@ async fn pass(world: &World, seconds: i32) {
 }
 
 #[tokio::test]
-async fn a_lease_is_held_by_one_extended_by_its_holder_and_over_by_itself() {
+async fn a_lease_has_one_holder_who_extends_it_and_expires_by_itself() {
     let world = World::new().await;
     assert!(world.store.lock(LEASE, "a").await.expect("an answer"));
     assert!((239.0..=240.0).contains(&left(&world).await), "{}", left(&world).await);
-    assert!(!world.store.lock(LEASE, "b").await.expect("an answer"), "taken means skip");
-    assert!(!world.store.lock(LEASE, "a").await.expect("an answer"), "for its holder too");
+    assert!(!world.store.lock(LEASE, "b").await.expect("an answer"), "a held lease is not taken");
+    assert!(!world.store.lock(LEASE, "a").await.expect("an answer"), "not even by its holder");
     pass(&world, 200).await;
     assert!(!world.store.extend(LEASE, "b").await.expect("an answer"));
     assert!(world.store.extend(LEASE, "a").await.expect("an answer"));
     assert!(left(&world).await > 239.0);
     pass(&world, 241).await;
-    assert!(!world.store.extend(LEASE, "a").await.expect("an answer"), "what is over is not extended");
+    assert!(!world.store.extend(LEASE, "a").await.expect("an answer"), "an expired lease is not extended");
     assert!(world.store.lock(LEASE, "b").await.expect("an answer"));
-    assert!(!world.store.unlock(LEASE, "a").await.expect("an answer"), "another's is not given back");
+    assert!(!world.store.unlock(LEASE, "a").await.expect("an answer"), "the lease of another process is not released");
     assert!(left(&world).await > 239.0);
 }
 
 #[tokio::test]
-async fn a_lease_given_back_early_stays_taken_for_its_least_time() {
+async fn a_lease_released_early_stays_held_for_its_minimum_time() {
     let world = World::new().await;
     assert!(world.store.lock(LEASE, "a").await.expect("an answer"));
     pass(&world, 4).await;
@@ -111,34 +111,37 @@ async fn a_lease_given_back_early_stays_taken_for_its_least_time() {
     assert!(world.store.lock(LEASE, "b").await.expect("an answer"));
     pass(&world, 20).await;
     assert!(world.store.unlock(LEASE, "b").await.expect("an answer"));
-    assert!(world.store.lock(LEASE, "a").await.expect("an answer"), "held long enough, it is free at once");
+    assert!(world.store.lock(LEASE, "a").await.expect("an answer"), "after the minimum time it is free immediately");
 }
 
 #[tokio::test]
-async fn programs_in_java_and_we_exclude_each_other() {
+async fn we_and_java_programs_exclude_each_other() {
     let world = World::new().await;
-    // A session in another time zone: only UTC is ever compared.
+    // A session in another time zone: only UTC is compared.
     world.client.batch_execute("SET TIME ZONE 'Pacific/Auckland'").await.expect("a setting");
     let java = Java(&world.client);
     assert!(java.lock().await);
-    assert!(!world.store.lock(LEASE, "a").await.expect("an answer"), "theirs keeps us out");
+    assert!(!world.store.lock(LEASE, "a").await.expect("an answer"), "their lease keeps us out");
     assert!(!world.store.extend(LEASE, "a").await.expect("an answer"));
-    assert!(!world.store.unlock(LEASE, "a").await.expect("an answer"), "and is not ours to give back");
+    assert!(!world.store.unlock(LEASE, "a").await.expect("an answer"), "and we cannot release it");
     assert!(java.extend().await, "they still hold it");
     assert!(java.unlock().await);
-    assert!(world.store.lock(LEASE, "a").await.expect("an answer"), "what they gave back is ours");
-    assert!(!java.update().await && !java.lock().await && !java.lock_by_database_time().await, "ours keeps them out");
+    assert!(world.store.lock(LEASE, "a").await.expect("an answer"), "after they released it we can take it");
+    assert!(
+        !java.update().await && !java.lock().await && !java.lock_by_database_time().await,
+        "our lease keeps them out"
+    );
     assert!(!java.extend().await);
     pass(&world, 11).await;
     assert!(world.store.unlock(LEASE, "a").await.expect("an answer"));
-    assert!(java.lock_by_database_time().await, "what we gave back is theirs");
+    assert!(java.lock_by_database_time().await, "after we released it they can take it");
     assert!(!world.store.lock(LEASE, "a").await.expect("an answer"));
     pass(&world, 241).await;
-    assert!(world.store.lock(LEASE, "a").await.expect("an answer"), "and so is one whose holder died");
+    assert!(world.store.lock(LEASE, "a").await.expect("an answer"), "and so is a lease whose holder died");
 }
 
 #[tokio::test]
-async fn of_many_who_ask_at_once_one_gets_it() {
+async fn of_many_concurrent_requests_one_gets_the_lease() {
     let world = World::new().await;
     let holders: Vec<String> = (0..16).map(|n| format!("holder {n}")).collect();
     let asked = holders.iter().map(|holder| world.store.lock(LEASE, holder));
@@ -191,22 +194,22 @@ async fn a_table_with_another_layout_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn the_lease_of_a_dead_process_is_taken_before_it_is_over_and_nobody_elses() {
+async fn only_the_lease_of_a_dead_process_is_taken_before_it_expires() {
     let world = World::new().await;
     let holder = world.process().await;
     let (theirs, ours) = (format!("a/{holder}"), format!("b/{}", world.me));
-    let take = async |silence| world.store.lock_of_dead(LEASE, &ours, silence).await.expect("an answer");
+    let take = async |silence| world.store.take_over_lease(LEASE, &ours, silence).await.expect("an answer");
     let held_by = async || world.store.lease_holder(LEASE, DEAD_AFTER).await.expect("an answer");
     assert_eq!(held_by().await, None);
     assert!(world.store.lock(LEASE, &theirs).await.expect("an answer"));
     assert!(!take(STEADY).await, "its holder lives");
     world.silence(holder).await;
-    assert_eq!(held_by().await, Some(HeldBy { name: theirs.clone(), ours: true, dead: true }));
-    assert!(!take(UNSTEADY).await, "the caller itself was away");
+    assert_eq!(held_by().await, Some(LeaseHolder { name: theirs.clone(), is_forebay: true, dead: true }));
+    assert!(!take(UNSTEADY).await, "the caller's own heartbeats were not steady");
     assert!(take(STEADY).await && !take(STEADY).await, "once");
-    assert_eq!(held_by().await, Some(HeldBy { name: ours.clone(), ours: true, dead: false }));
-    assert!(!world.store.extend(LEASE, &theirs).await.expect("an answer"), "the dead one has lost it");
+    assert_eq!(held_by().await, Some(LeaseHolder { name: ours.clone(), is_forebay: true, dead: false }));
+    assert!(!world.store.extend(LEASE, &theirs).await.expect("an answer"), "the dead process has lost it");
     world.run_sql("UPDATE shedlock SET locked_by = 'java'", &[]).await;
-    assert!(!take(STEADY).await, "another program's is never touched");
-    assert_eq!(held_by().await, Some(HeldBy { name: "java".to_owned(), ours: false, dead: false }));
+    assert!(!take(STEADY).await, "another program's lease is never touched");
+    assert_eq!(held_by().await, Some(LeaseHolder { name: "java".to_owned(), is_forebay: false, dead: false }));
 }

@@ -1,19 +1,18 @@
-//! Every status and every step of what has a life, through the statements that ship: a legal step leads where the
-//! kernel says, and an illegal one leaves the row as it was.
+//! Tries every step in every status of every lifecycle, with the statements that ship. A legal step leads to the status
+//! that the kernel defines, and an illegal step leaves the row unchanged.
 //!
-//! Not here: jobs, which anybody may change with SQL of their own (`jobs`), and nodes, which are settled once
-//! (`record`).
+//! Not here: jobs, which other programs may change with plain SQL (`jobs`), and nodes, which settle once (`record`).
 
 use std::time::Duration;
 
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, ProcessId, WorkspaceId};
-use kernel::webhook::Verdict;
+use kernel::webhook::DeliveryDecision;
 use kernel::{execution, queue, webhook};
 use store::access::secret::Sealed;
 use store::queue::enqueue::Start;
 use store::retention::Section;
 use store::run::Ending;
-use store::webhook::delivery::{Claimed, Room, Told};
+use store::webhook::delivery::{AttemptResult, ClaimLimits, ClaimedDelivery};
 use store::webhook::{NewWebhook, secret_name};
 use store::{Error, new_id};
 use uuid::{NoContext, Timestamp, Uuid};
@@ -22,7 +21,7 @@ use crate::support::{ENGINE, STALE_AFTER, STEADY, World, end, start};
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// The row of an id, as the database has it.
+/// The row with an id, as the database has it.
 async fn row(world: &World, table: &str, id: Uuid) -> Option<String> {
     let sql = format!("SELECT max(to_jsonb(stored)::text) FROM {table} stored WHERE stored.id = $1");
     world.get(&sql, &[&id]).await
@@ -33,7 +32,7 @@ async fn status(world: &World, table: &str, id: Uuid) -> String {
     world.get(&sql, &[&id]).await
 }
 
-/// Compares what a step did with what the kernel says of it.
+/// Compares the effect of a step with the kernel's rule.
 async fn judge(world: &World, table: &str, id: Uuid, before: Option<String>, legal: Option<&str>, pair: &str) {
     let after = row(world, table, id).await;
     match legal {
@@ -45,14 +44,14 @@ async fn judge(world: &World, table: &str, id: Uuid, before: Option<String>, leg
     }
 }
 
-/// A step was taken, or its statement found no row to take it: the schema had nothing to refuse.
+/// A step was done, or its statement found no row: the schema had nothing to refuse.
 fn decided<T>(done: Result<T, Error>) {
     if let Err(error) = done {
         assert!(matches!(error, Error::Conflict(_) | Error::NotFound), "{error:?}");
     }
 }
 
-/// One execution alone in its workspace, started long ago, with whoever claimed it last.
+/// One execution alone in its workspace, started long ago, and its last claimer.
 struct Item {
     workspace: WorkspaceId,
     execution: ExecutionId,
@@ -106,7 +105,7 @@ impl Item {
     }
 }
 
-/// Takes a step of a queue item, or tries to.
+/// Does a step of a queue item, or tries to.
 async fn step_item(world: &World, of: &Item, step: queue::Step) {
     let (item, store) = (of.execution.queue_item(), &world.store);
     match step {
@@ -116,8 +115,8 @@ async fn step_item(world: &World, of: &Item, step: queue::Step) {
             let (shards, claim) = ([of.workspace.shard()], ClaimId(new_id()));
             store.take_over(&shards, STEADY, STALE_AFTER, claim, world.me).await.expect("an answer");
         }
-        queue::Step::Dispatch => drop(store.dispatched(&[item], of.claim).await.expect("an answer")),
-        queue::Step::Requeue => decided(store.requeue(item, of.claim, "refused", Duration::ZERO).await),
+        queue::Step::Dispatch => drop(store.mark_dispatched(&[item], of.claim).await.expect("an answer")),
+        queue::Step::Requeue => decided(store.requeue_refused(item, of.claim, "refused", Duration::ZERO).await),
         queue::Step::Complete => drop(world.finish(of.execution, execution::Status::Completed).await),
         queue::Step::Cancel => drop(world.finish(of.execution, execution::Status::Canceled).await),
         queue::Step::Fail => drop(world.finish(of.execution, execution::Status::Failed).await),
@@ -143,13 +142,13 @@ async fn a_queue_item_moves_exactly_as_the_kernel_says() {
             assert_eq!(status(&world, "execution_queue", id).await, from.name(), "before {pair}");
             let before = row(&world, "execution_queue", id).await;
             step_item(&world, &of, step).await;
-            let legal = from.after(step).ok().map(queue::Status::name);
+            let legal = from.after(step).map(queue::Status::name);
             judge(&world, "execution_queue", id, before, legal, &pair).await;
         }
     }
 }
 
-/// Takes a step of an execution. Only what runs is completed, as every engine says it.
+/// Does a step of an execution. Only running ones complete, as with every engine.
 async fn step_execution(world: &World, of: &Item, step: execution::Step) {
     match step {
         execution::Step::Begin => {
@@ -176,27 +175,27 @@ async fn an_execution_moves_exactly_as_the_kernel_says() {
             assert_eq!(status(&world, "workflow_execution", id).await, from.name(), "before {pair}");
             let before = row(&world, "workflow_execution", id).await;
             step_execution(&world, &of, step).await;
-            let legal = from.after(step).ok().map(execution::Status::name);
+            let legal = from.after(step).map(execution::Status::name);
             judge(&world, "workflow_execution", id, before, legal, &pair).await;
         }
     }
 }
 
-const ROOM: Room = Room { each: 8, limit: 32, steps: 100, lease: Duration::from_secs(60) };
+const ROOM: ClaimLimits = ClaimLimits { each: 8, limit: 32, steps: 100, lease: Duration::from_secs(60) };
 
-async fn claim_due(world: &World) -> Vec<Claimed> {
+async fn claim_due(world: &World) -> Vec<ClaimedDelivery> {
     let due = "UPDATE webhook_delivery SET due_at = now() - interval '1 s' WHERE due_at IS NOT NULL";
     world.run_sql(due, &[]).await;
     world.store.claim_deliveries(None, ROOM).await.expect("a claim").deliveries
 }
 
-async fn settle(world: &World, of: &Claimed, verdict: Verdict) {
-    let told = Told { status: Some(500), error: None, unsent: false };
-    world.store.settle_delivery(of, verdict, &told).await.expect("an answer");
+async fn settle(world: &World, of: &ClaimedDelivery, verdict: DeliveryDecision) {
+    let result = AttemptResult { status: Some(500), error: None, unsent: false };
+    world.store.settle_delivery(of, verdict, &result).await.expect("an answer");
 }
 
-/// A delivery of this status, as its last claim has it, and its webhook.
-async fn delivery(world: &World, status: webhook::Status) -> (Uuid, Claimed) {
+/// A delivery with this status and its last claim, and its webhook.
+async fn delivery(world: &World, status: webhook::Status) -> (Uuid, ClaimedDelivery) {
     let (workspace, definition): (WorkspaceId, DefinitionId) = world.tenant("FREE").await;
     let (id, url) = (new_id(), "https://x.example/".to_owned());
     let events = vec![execution::Status::Completed];
@@ -211,9 +210,9 @@ async fn delivery(world: &World, status: webhook::Status) -> (Uuid, Claimed) {
         claim_due(world).await.into_iter().find(|claimed| claimed.workspace == workspace).expect("a delivery");
     match status {
         webhook::Status::Sending => {}
-        webhook::Status::Pending => settle(world, &claimed, Verdict::Later(Duration::ZERO)).await,
-        webhook::Status::Delivered => settle(world, &claimed, Verdict::Delivered).await,
-        webhook::Status::Failed => settle(world, &claimed, Verdict::Failed).await,
+        webhook::Status::Pending => settle(world, &claimed, DeliveryDecision::RetryAfter(Duration::ZERO)).await,
+        webhook::Status::Delivered => settle(world, &claimed, DeliveryDecision::Delivered).await,
+        webhook::Status::Failed => settle(world, &claimed, DeliveryDecision::Failed).await,
     }
     (id, claimed)
 }
@@ -229,12 +228,12 @@ async fn a_delivery_moves_exactly_as_the_kernel_says() {
             let before = row(&world, "webhook_delivery", id).await;
             match step {
                 webhook::Step::Claim => drop(claim_due(&world).await),
-                webhook::Step::Deliver => settle(&world, &of, Verdict::Delivered).await,
-                webhook::Step::Later => settle(&world, &of, Verdict::Later(Duration::ZERO)).await,
-                webhook::Step::Fail => settle(&world, &of, Verdict::Failed).await,
+                webhook::Step::Deliver => settle(&world, &of, DeliveryDecision::Delivered).await,
+                webhook::Step::Requeue => settle(&world, &of, DeliveryDecision::RetryAfter(Duration::ZERO)).await,
+                webhook::Step::Fail => settle(&world, &of, DeliveryDecision::Failed).await,
                 webhook::Step::Retry => decided(world.store.retry_delivery(hook, of.workspace, id, "ann").await),
             }
-            let legal = from.after(step).ok().map(webhook::Status::name);
+            let legal = from.after(step).map(webhook::Status::name);
             judge(&world, "webhook_delivery", id, before, legal, &pair).await;
         }
     }

@@ -1,12 +1,11 @@
-//! Lists: the pages of any filter are the whole of it, in order, and no page reads more than it shows.
+//! For every filter, the pages of a list together are the whole list in order. No page reads more rows than it returns.
 
 use kernel::access::Scopes;
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use serde_json::Value;
 use store::access::key::{NewKey, Secret};
-use store::activity;
-use store::execution::list::{Filter, Place};
+use store::execution::list::{ExecutionFilter, ExecutionSummary};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -19,27 +18,34 @@ macro_rules! sql {
     };
 }
 
-/// Executions of a history, two of each time, one in a thousand failed, every second one a minute older.
+/// A history of executions, two per time, one in a thousand failed, every second one a minute older.
 const HISTORY: &str = "
-    INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics,
-        idempotency_key, fingerprint, completed_at, created_at, deadline_at)
-    SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), CASE WHEN n % 1000 = 7 THEN 'FAILED' ELSE 'COMPLETED' END, 1,
-           CASE WHEN n % 100 = 0 THEN 'order-' || n END, CASE WHEN n % 100 = 0 THEN 'x'::bytea END,
-           now(), now() - n / 2 * interval '1 minute', now()
-      FROM generate_series(1, $3::int) n";
+    WITH made AS (
+        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics,
+            idempotency_key, fingerprint, completed_at, created_at, deadline_at)
+        SELECT overlay(gen_random_uuid()::text PLACING substr(forebay_r1.id_at(at.time)::text, 1, 13) FROM 1)::uuid,
+               $1, $2, gen_random_uuid(), CASE WHEN n % $4 = 7 THEN 'FAILED' ELSE 'COMPLETED' END, 1,
+               CASE WHEN n % 100 = 0 AND $4 = 1000 THEN 'order-' || n END,
+               CASE WHEN n % 100 = 0 AND $4 = 1000 THEN 'x'::bytea END, now(), at.time, now()
+          FROM generate_series(1, $3::int) n
+         CROSS JOIN LATERAL (SELECT now() - n / 2 * interval '1 minute' AS time) at
+        RETURNING workspace_id, status, id)
+    INSERT INTO execution_outcome (workspace_id, status, execution_id)
+    SELECT workspace_id, status, id FROM made WHERE status <> 'COMPLETED'";
 
-async fn history(world: &World, workspace: WorkspaceId, definition: DefinitionId, count: i32) {
-    world.run_sql(HISTORY, &[&workspace.0, &definition.0, &count]).await;
+pub(crate) async fn history(world: &World, workspace: WorkspaceId, definition: DefinitionId, count: i32) {
+    world.run_sql(HISTORY, &[&workspace.0, &definition.0, &count, &1_000]).await;
 }
 
 /// Every page of a filter, one after another.
-async fn all_pages(world: &World, filter: &Filter) -> Vec<ExecutionId> {
+async fn all_pages(world: &World, filter: &ExecutionFilter) -> Vec<ExecutionId> {
     let (mut filter, mut found) = (filter.clone(), Vec::new());
     loop {
-        let page = world.store.executions(&filter).await.expect("a page");
+        let (page, next) = world.store.executions(&filter).await.expect("a page");
+        assert!(i64::try_from(page.len()).is_ok_and(|len| len <= filter.limit), "{} executions", page.len());
         found.extend(page.iter().map(|item| item.id));
-        match page.last() {
-            Some(last) => filter.after = Some(Place { at: last.created_at, id: last.id.0 }),
+        match next {
+            Some(_) => filter.after = next,
             None => return found,
         }
     }
@@ -47,13 +53,13 @@ async fn all_pages(world: &World, filter: &Filter) -> Vec<ExecutionId> {
 
 /// What a condition selects, in the order of lists.
 async fn selected(world: &World, condition: &str) -> Vec<ExecutionId> {
-    let sql = format!("SELECT id FROM workflow_execution WHERE {condition} ORDER BY created_at DESC, id DESC");
+    let sql = format!("SELECT id FROM workflow_execution WHERE {condition} ORDER BY id DESC");
     let rows = world.client.query(&sql, &[]).await.expect("ids");
     rows.iter().map(|row| ExecutionId(row.get(0))).collect()
 }
 
 #[tokio::test]
-async fn the_pages_of_any_filter_are_the_whole_of_it_in_order() {
+async fn the_pages_of_any_filter_are_the_whole_list_in_order() {
     let world = World::new().await;
     let (one, other) = (world.workspace("PRO").await, world.workspace("PRO").await);
     let (a, b) = (world.definition(one, Limits::default()).await, world.definition(one, Limits::default()).await);
@@ -64,29 +70,32 @@ async fn the_pages_of_any_filter_are_the_whole_of_it_in_order() {
     }
     let now: jiff::Timestamp = world.get("SELECT now()", &[]).await;
     let ago = |minutes: i64| now - jiff::SignedDuration::from_mins(minutes);
-    let base = Filter { limit: 7, ..Filter::default() };
-    let of_one = Filter { workspace: Some(one), ..base.clone() };
-    let of_a = Filter { definitions: Some(vec![a]), ..base.clone() };
+    let base = ExecutionFilter { limit: 7, ..ExecutionFilter::default() };
+    let of_one = ExecutionFilter { workspace: Some(one), ..base.clone() };
+    let of_a = ExecutionFilter { definitions: Some(vec![a]), ..base.clone() };
     let table = [
         (base.clone(), "true".to_owned()),
         (of_one.clone(), format!("workspace_id = '{one}'")),
         (of_a.clone(), format!("workflow_definition_id = '{a}'")),
-        (Filter { workspace: Some(one), ..of_a.clone() }, format!("workflow_definition_id = '{a}'")),
-        (Filter { workspace: Some(other), ..of_a.clone() }, "false".to_owned()),
-        (Filter { definitions: Some(vec![a, c]), ..base.clone() }, format!("workflow_definition_id IN ('{a}', '{c}')")),
-        (Filter { definitions: Some(Vec::new()), ..base.clone() }, "false".to_owned()),
-        (Filter { statuses: vec![Status::Failed], ..base.clone() }, "status = 'FAILED'".to_owned()),
+        (ExecutionFilter { workspace: Some(one), ..of_a.clone() }, format!("workflow_definition_id = '{a}'")),
+        (ExecutionFilter { workspace: Some(other), ..of_a.clone() }, "false".to_owned()),
         (
-            Filter { statuses: vec![Status::Failed, Status::Pending], ..of_one.clone() },
+            ExecutionFilter { definitions: Some(vec![a, c]), ..base.clone() },
+            format!("workflow_definition_id IN ('{a}', '{c}')"),
+        ),
+        (ExecutionFilter { definitions: Some(Vec::new()), ..base.clone() }, "false".to_owned()),
+        (ExecutionFilter { statuses: vec![Status::Failed], ..base.clone() }, "status = 'FAILED'".to_owned()),
+        (
+            ExecutionFilter { statuses: vec![Status::Failed, Status::Pending], ..of_one.clone() },
             format!("status IN ('FAILED', 'PENDING') AND workspace_id = '{one}'"),
         ),
         (
-            Filter { until: Some(ago(5)), ..of_one.clone() },
+            ExecutionFilter { until: Some(ago(5)), ..of_one.clone() },
             format!("workspace_id = '{one}' AND created_at < '{}'", ago(5)),
         ),
-        (Filter { from: Some(ago(5)), ..base.clone() }, format!("created_at >= '{}'", ago(5))),
+        (ExecutionFilter { from: Some(ago(5)), ..base.clone() }, format!("created_at >= '{}'", ago(5))),
         (
-            Filter { from: Some(ago(9)), until: Some(ago(3)), ..of_a },
+            ExecutionFilter { from: Some(ago(9)), until: Some(ago(3)), ..of_a },
             format!("workflow_definition_id = '{a}' AND created_at >= '{}' AND created_at < '{}'", ago(9), ago(3)),
         ),
     ];
@@ -94,10 +103,64 @@ async fn the_pages_of_any_filter_are_the_whole_of_it_in_order() {
         assert_eq!(all_pages(&world, &filter).await, selected(&world, &condition).await, "{condition}");
     }
     let ids = selected(&world, &format!("workspace_id = '{one}'")).await;
-    let some = Filter { ids: Some(vec![ids[9], ids[2], ExecutionId(Uuid::nil())]), ..of_one.clone() };
+    let some = ExecutionFilter { ids: Some(vec![ids[9], ids[2], ExecutionId(Uuid::nil())]), ..of_one.clone() };
     assert_eq!(all_pages(&world, &some).await, [ids[2], ids[9]]);
-    let theirs = Filter { workspace: Some(other), ..some };
+    let theirs = ExecutionFilter { workspace: Some(other), ..some };
     assert_eq!(all_pages(&world, &theirs).await, []);
+}
+
+#[tokio::test]
+async fn a_page_reads_at_most_two_thousand_executions_and_says_where_it_stopped() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let rare = world.definition(workspace, Limits::default()).await;
+    // One failed, then 4,999 that did not; and of another definition 4,000 in the same time.
+    history(&world, workspace, rare, 4_000).await;
+    world.run_sql(HISTORY, &[&workspace.0, &definition.0, &5_000, &5_000]).await;
+    let base = ExecutionFilter { workspace: Some(workspace), limit: 50, ..ExecutionFilter::default() };
+    let completed_or = |status| ExecutionFilter { statuses: vec![Status::Completed, status], ..base.clone() };
+    let failed = ExecutionFilter { statuses: vec![Status::Failed], ..base.clone() };
+    let of_rare = ExecutionFilter { definitions: Some(vec![rare]), ..failed.clone() };
+    for (filter, condition) in [
+        (completed_or(Status::Running), "status = 'COMPLETED'".to_owned()),
+        (failed, "status = 'FAILED'".to_owned()),
+        (of_rare, format!("status = 'FAILED' AND workflow_definition_id = '{rare}'")),
+    ] {
+        assert_eq!(all_pages(&world, &filter).await, selected(&world, &condition).await, "{condition}");
+    }
+    world.run_sql("UPDATE workflow_execution SET status = 'CANCELED' WHERE status = 'COMPLETED'", &[]).await;
+    let (page, next) = world.store.executions(&completed_or(Status::Running)).await.expect("a page");
+    let read = selected(&world, "true").await;
+    assert_eq!((page.len(), next), (0, Some(read[1_999])), "the page is empty, and the next one starts there");
+}
+
+#[tokio::test]
+async fn what_is_open_and_what_failed_is_found_behind_any_number_of_completed_executions() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let opened = world.accept_many(workspace, definition, 4).await;
+    let running = world.run(workspace, 2).await;
+    world.finish(running[0].execution, Status::Failed).await;
+    let mut open: Vec<_> = opened.into_iter().filter(|id| *id != running[0].execution).collect();
+    open.sort_by(|one, other| other.cmp(one));
+    let newer = "INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, completed_at,
+            deadline_at)
+        SELECT forebay.new_id(), $1, $2, gen_random_uuid(), 'COMPLETED', 1, now(), now() FROM generate_series(1, 5000)";
+    world.run_sql(newer, &[&workspace.0, &definition.0]).await;
+    for of in [Some(workspace), None] {
+        for definitions in [Some(vec![definition]), None] {
+            let base = ExecutionFilter { workspace: of, definitions, limit: 10, ..ExecutionFilter::default() };
+            let of = |statuses: &[Status]| ExecutionFilter { statuses: statuses.to_vec(), ..base.clone() };
+            let page = async |filter| world.store.executions(&filter).await.expect("a page");
+            let ids = |page: Vec<ExecutionSummary>| page.into_iter().map(|item| item.id).collect::<Vec<_>>();
+            let (found, next) = page(of(&[Status::Pending, Status::Running])).await;
+            assert_eq!((ids(found), next), (open.clone(), None));
+            let (found, next) = page(of(&[Status::Running])).await;
+            assert_eq!((ids(found), next), (vec![running[1].execution], None));
+            let (found, next) = page(of(&[Status::Failed, Status::TimedOut])).await;
+            assert_eq!((ids(found), next), (vec![running[0].execution], None));
+        }
+    }
 }
 
 #[tokio::test]
@@ -121,7 +184,11 @@ async fn an_execution_is_found_by_the_start_of_its_id_or_by_its_idempotency_key(
     let named = async |of, name| world.store.search_definitions(of, name, 10).await.expect("an answer").len();
     let name: String = world.get("SELECT name FROM workflow_definition WHERE id = $1", &[&definition.0]).await;
     assert_eq!(named(workspace, &name[..2]).await, 1);
-    assert_eq!(named(workspace, "%").await + named(stranger, &name).await, 0, "no pattern, and nobody else's");
+    assert_eq!(
+        named(workspace, "%").await + named(stranger, &name).await,
+        0,
+        "the name is not a pattern, and other workspaces find nothing"
+    );
 }
 
 #[tokio::test]
@@ -168,58 +235,7 @@ async fn definitions_versions_workspaces_and_keys_come_in_pages() {
 }
 
 #[tokio::test]
-async fn the_audit_log_is_read_by_subject_actor_and_time_and_never_past_the_workspace() {
-    let world = World::new().await;
-    let (one, other) = (world.workspace("PRO").await, world.workspace("PRO").await);
-    let subject = store::new_id();
-    let fill = "INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, at)
-        SELECT $1, CASE WHEN n = 1 THEN 'rare' ELSE 'often' END, 'test', 'test',
-               CASE WHEN n % 1000 = 0 THEN $2 ELSE gen_random_uuid() END, now() - n * interval '1 second'
-          FROM generate_series(1, 5000) n";
-    world.run_sql(fill, &[&one.0, &subject]).await;
-    world.run_sql("UPDATE activity SET at = now() - interval '2 hours' WHERE actor = 'rare'", &[]).await;
-    let all = async |filter: activity::Filter| {
-        let (mut filter, mut found, mut pages) = (filter, 0, 0);
-        loop {
-            let (page, next) = world.store.activity(&filter).await.expect("a page");
-            (found, pages) = (found + page.len(), pages + 1);
-            assert!(page.len() <= 100);
-            match next {
-                Some(_) => filter.after = next,
-                None => return (found, pages),
-            }
-        }
-    };
-    let base = activity::Filter { limit: 100, ..activity::Filter::default() };
-    let of_one = activity::Filter { workspace: Some(one), ..base.clone() };
-    let now: jiff::Timestamp = world.get("SELECT now()", &[]).await;
-    let table = [
-        ("workspace", of_one.clone(), 5_001),
-        ("all", base.clone(), 5_002),
-        ("nobody else's", activity::Filter { workspace: Some(other), ..base.clone() }, 1),
-        ("subject", activity::Filter { subject: Some(subject), ..of_one.clone() }, 5),
-        ("subject of another", activity::Filter { subject: Some(subject), workspace: Some(other), ..base.clone() }, 0),
-        ("rare actor", activity::Filter { actor: Some("rare".to_owned()), ..of_one.clone() }, 1),
-        ("often", activity::Filter { actor: Some("often".to_owned()), ..of_one.clone() }, 4_999),
-        (
-            "time",
-            activity::Filter {
-                from: Some(now - jiff::SignedDuration::from_secs(3_000)),
-                until: Some(now - jiff::SignedDuration::from_secs(1_000)),
-                ..of_one
-            },
-            2_000,
-        ),
-    ];
-    for (what, filter, expected) in table {
-        let (found, pages) = all(filter).await;
-        assert!((expected..=expected + 2).contains(&found) && found - expected <= 2, "{what}: {found}");
-        assert!(pages <= expected / 100 + 4, "{what}: {pages} pages");
-    }
-}
-
-#[tokio::test]
-async fn capacity_counts_what_waits_by_reason_and_no_further_than_a_thousand() {
+async fn capacity_counts_the_backlog_by_reason_up_to_a_thousand() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let before = world.store.capacity(workspace).await.expect("an answer");
@@ -243,8 +259,7 @@ async fn capacity_counts_what_waits_by_reason_and_no_further_than_a_thousand() {
     assert!(matches!(nobody, Err(store::Error::NotFound)));
 }
 
-/// The buffers that a call touched, and the tables it read from end to end; inside a function only the
-/// buffers tell.
+/// The buffers that a call touched, and the tables it scanned; inside a function only the buffers are known.
 async fn plan(world: &World, sql: &str, params: &[&(dyn ToSql + Sync)]) -> (i64, Vec<String>) {
     let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}");
     let row = world.client.query_one(&explain, params).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
@@ -255,7 +270,7 @@ async fn plan(world: &World, sql: &str, params: &[&(dyn ToSql + Sync)]) -> (i64,
     (of("Shared Hit Blocks") + of("Shared Read Blocks"), scans)
 }
 
-/// Every large table that a plan reads from end to end.
+/// Every large table that a plan scans.
 fn full_scans(plan: &Value, found: &mut Vec<String>) {
     let large = ["workflow_execution", "execution_queue", "activity", "workflow_definition", "api_key"];
     let table = plan["Relation Name"].as_str().unwrap_or_default();
@@ -284,16 +299,19 @@ async fn large() -> (World, WorkspaceId, DefinitionId) {
     let keys = "INSERT INTO api_key (id, workspace_id, name, hash, revoked_at)
         SELECT gen_random_uuid(), $1, 'k', int4send(n), CASE WHEN n % 100 <> 0 THEN now() END FROM generate_series(1, 10000) n";
     world.run_sql(keys, &[&workspace.0]).await;
-    let queue = "INSERT INTO execution_queue (id, execution_id, workspace_id, workflow_definition_id, rank, stage, status, concurrency_key, last_error)
-        SELECT i.id, i.id, $1, $2, n, s.stage::smallint, CASE WHEN s.stage = 9 THEN 'FAILED' ELSE 'PENDING' END,
-               CASE WHEN s.stage = 2 THEN n::text END, 'x'
-          FROM generate_series(1, 4000) n CROSS JOIN unnest(ARRAY[0, 1, 2, 3, 9]) s(stage)
-          CROSS JOIN LATERAL (SELECT gen_random_uuid() AS id, n AS m, s.stage AS o) i";
+    let queue = "INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, rank, stage, status, concurrency_key, last_error)
+        SELECT forebay.new_id(), $1, $2, n, stage::smallint, CASE WHEN stage = 9 THEN 'FAILED' ELSE 'PENDING' END,
+               CASE WHEN stage = 2 THEN n::text END, 'x'
+          FROM (SELECT n, stage FROM generate_series(1, 4000) n CROSS JOIN unnest(ARRAY[0, 1, 2, 3, 9]) stage
+                 ORDER BY n, stage) items";
     world.run_sql(queue, &[&flood.0, &theirs.0]).await;
+    let waiting = "INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, deadline_at)
+        SELECT id, workspace_id, workflow_definition_id, gen_random_uuid(), 'PENDING', 1, now() FROM execution_queue WHERE stage < 9";
+    world.run_sql(waiting, &[]).await;
     (world, workspace, definition)
 }
 
-/// Notes a call that reads a large table whole, or touches too much.
+/// Collects a call that scans a large table, or touches too many buffers.
 async fn judge(world: &World, wrong: &mut Vec<String>, call: (&str, i64, &str), params: &[&(dyn ToSql + Sync)]) {
     let (what, bound, sql) = call;
     let (buffers, scans) = plan(world, sql, params).await;
@@ -313,19 +331,22 @@ async fn filtered(world: &World, workspace: WorkspaceId, definition: DefinitionI
     {
         for definitions in [None, Some(vec![definition.0])] {
             for statuses in [&all[..], &["FAILED"], &["TIMED_OUT"], &["FAILED", "PENDING"]] {
-                let id = if until.is_some() { Uuid::nil() } else { Uuid::max() };
                 let what = format!("executions {workspace:?} {definitions:?} {statuses:?} {from:?} {until:?}");
                 let call = (what.as_str(), 2_400, sql!("workflow_execution/list"));
-                judge(world, wrong, call, &[&workspace, &definitions, &statuses, &from, &until, &id, &limit, &ids])
-                    .await;
+                let (before, most) = (None::<Uuid>, 2_000i64);
+                let params: [&(dyn ToSql + Sync); 9] =
+                    [&workspace, &definitions, &statuses, &from, &until, &before, &limit, &ids, &most];
+                judge(world, wrong, call, &params).await;
             }
         }
         for (subject, actor) in [(None, None), (Some(Uuid::nil()), None), (None, Some("a7")), (None, Some("nobody"))] {
             let looked_at = if actor.is_some() { 2_000i64 } else { limit };
             let what = format!("activity {workspace:?} {subject:?} {actor:?} {from:?} {until:?}");
-            let call = (what.as_str(), 2_400, sql!("activity/list"));
-            let place = i64::MAX;
-            judge(world, wrong, call, &[&workspace, &subject, &actor, &from, &until, &place, &looked_at, &limit]).await;
+            let call = (what.as_str(), 3_000, sql!("activity/list"));
+            let (before, entry, execution) = (none, i64::MAX, Uuid::max());
+            let params: [&(dyn ToSql + Sync); 10] =
+                [&workspace, &subject, &actor, &from, &until, &before, &entry, &execution, &looked_at, &limit];
+            judge(world, wrong, call, &params).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The schema: made once by whoever comes first, and the one that is written down.
+//! The first process creates the schema, once. The schema equals `schema.sql`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,13 +30,13 @@ async fn a_second_run_applies_nothing_and_leaves_the_data() {
 }
 
 #[tokio::test]
-async fn the_command_puts_functions_in_place_again_and_a_start_of_the_same_build_touches_none() {
+async fn the_command_recreates_functions_and_a_start_of_the_same_build_changes_none() {
     let world = World::new().await;
     let functions = "SELECT string_agg(own.xmin::text, ' ' ORDER BY own.oid) FROM pg_proc own
         WHERE own.pronamespace IN (to_regnamespace('forebay'), to_regnamespace('forebay_r1'))";
     let before: String = world.get(functions, &[]).await;
     migrate(&world.database.target).await.expect("a migration");
-    assert_eq!(world.get::<String>(functions, &[]).await, before, "every function is the one that was there");
+    assert_eq!(world.get::<String>(functions, &[]).await, before, "every function is unchanged");
     world.client.batch_execute("DROP FUNCTION forebay.enqueue").await.expect("a function to drop");
     store::migrate::migrate_again(&world.database.target).await.expect("a migration");
     assert_eq!(world.count("pg_proc WHERE proname = 'enqueue'").await, 1);
@@ -53,7 +53,7 @@ async fn a_build_whose_functions_differ_from_those_in_place_replaces_them() {
 }
 
 #[tokio::test]
-async fn functions_that_exist_once_are_closed_to_others_although_those_of_the_release_could_not_be_made() {
+async fn shared_functions_are_closed_to_others_even_if_those_of_the_release_cannot_be_created() {
     let database = Database::empty().await;
     let client = database.client().await;
     let in_the_way = "CREATE SCHEMA forebay_r1; CREATE FUNCTION forebay_r1.older_processes(p_release int, \
@@ -76,7 +76,7 @@ async fn a_database_without_the_functions_of_this_release_is_not_migrated_to_it(
     assert!(matches!(refused, MigrateError::Behind), "{refused:?}");
 }
 
-/// What marks a database as a newer release's: a migration that this build does not know, or only its functions.
+/// What marks a database as that of a newer release: a migration that this build does not know, or only its functions.
 const NEWER: [&str; 2] = [
     "INSERT INTO migration (version, name, checksum) VALUES (999, 'of a newer build', '')",
     "INSERT INTO release (number) VALUES (999)",
@@ -104,6 +104,9 @@ async fn a_migration_with_another_text_than_the_one_applied_is_refused() {
     world.run_sql("UPDATE migration SET checksum = 'another' WHERE version = 1", &[]).await;
     let error = migrate(&world.database.target).await.expect_err("another build's");
     assert!(matches!(&error, MigrateError::Diverged(name) if name == "V1__baseline"), "{error:?}");
+    // Also by a process that does not migrate: its statements would fail one by one.
+    let error = store::migrate::check(&world.database.target).await.expect_err("another build's");
+    assert!(matches!(&error, MigrateError::Diverged(name) if name == "V1__baseline"), "{error:?}");
 }
 
 #[tokio::test]
@@ -120,7 +123,7 @@ async fn nothing_that_stays_refers_to_the_functions_of_a_release() {
     assert_eq!(world.count(&named).await, 0, "no function that other programs call, nor one that it calls");
 }
 
-/// As refinery keeps its history.
+/// The history table of refinery.
 const HISTORY: &str =
     "CREATE TABLE public.refinery_schema_history (version int PRIMARY KEY, name text, applied_on text, checksum text);
     INSERT INTO public.refinery_schema_history VALUES (1, 'NAME', 'long ago', '7')";
@@ -131,7 +134,7 @@ async fn a_database_from_before_the_first_release_is_refused_and_left_as_it_is()
     let client = database.client().await;
     client.batch_execute(&HISTORY.replace("NAME", "spine")).await.expect("a history");
     for refused in [migrate(&database.target).await.map(drop), store::migrate::check(&database.target).await] {
-        let error = refused.expect_err("its tables cannot be carried over");
+        let error = refused.expect_err("its tables cannot be migrated");
         assert!(matches!(error, MigrateError::BeforeRelease), "{error:?}");
         assert!(error.to_string().contains("Create another database"), "{error}");
     }
@@ -151,7 +154,7 @@ async fn a_database_in_which_something_else_has_our_public_names_is_refused_and_
     assert!(row.get::<_, bool>(0), "nothing was made");
 }
 
-/// Tables that a product has, under names that ours have too.
+/// Tables of another product with the same names as ours.
 const THEIRS: &str = "
     CREATE TABLE public.workspace (id int, tier int);
     CREATE TABLE public.webhook (id int, url int);
@@ -179,7 +182,7 @@ async fn a_products_own_tables_and_history_are_no_obstacle() {
 }
 
 #[tokio::test]
-async fn the_databases_shard_of_a_workspace_is_the_kernels() {
+async fn the_shard_of_a_workspace_in_sql_equals_the_kernels() {
     let world = World::new().await;
     for last in [0, 1, 63, 64, 127, 200, 255] {
         let id = world.workspace_weighing("FREE", 1, Some(last)).await;
@@ -189,7 +192,7 @@ async fn the_databases_shard_of_a_workspace_is_the_kernels() {
 }
 
 #[tokio::test]
-async fn the_seeded_tiers_are_the_kernels() {
+async fn the_seeded_tiers_equal_the_kernels() {
     let world = World::new().await;
     for tier in kernel::workspace::SEEDED {
         let stored: i32 = world.get("SELECT max_running FROM tier WHERE name = $1", &[&tier.name]).await;
@@ -201,7 +204,7 @@ async fn the_seeded_tiers_are_the_kernels() {
 }
 
 #[tokio::test]
-async fn the_rules_that_the_database_knows_by_itself_are_the_kernels() {
+async fn the_rules_in_sql_equal_the_kernels() {
     let world = World::new().await;
     assert_eq!(world.get::<i32>("SELECT forebay.semantics()", &[]).await, kernel::SEMANTICS);
     assert_eq!(world.get::<i64>("SELECT forebay.priority_step_ms()", &[]).await, kernel::queue::PRIORITY_STEP_MS);
@@ -220,10 +223,10 @@ async fn the_rules_that_the_database_knows_by_itself_are_the_kernels() {
         assert_eq!(stored, i32::from(stage.code()), "{name}");
     }
     let usual = i32::from(kernel::queue::Priority::USUAL.value());
-    assert_eq!(world.get::<i32>("SELECT forebay.usual_priority()", &[]).await, usual);
-    let longest: i32 = world.get("SELECT extract(epoch FROM forebay.longest_execution())::int", &[]).await;
+    assert_eq!(world.get::<i32>("SELECT forebay.default_priority()", &[]).await, usual);
+    let longest: i32 = world.get("SELECT extract(epoch FROM forebay.max_execution_duration())::int", &[]).await;
     assert_eq!(u64::try_from(longest), Ok(kernel::definition::parse::LONGEST_TIMEOUT.as_secs()));
-    let lease: i32 = world.get("SELECT forebay.usual_job_lease_s()", &[]).await;
+    let lease: i32 = world.get("SELECT forebay.default_job_lease_s()", &[]).await;
     assert_eq!(u64::try_from(lease), Ok(kernel::job::USUAL_LEASE.as_secs()));
     let defaults = "SELECT string_agg(DISTINCT column_default, ', ') FROM information_schema.columns
         WHERE table_schema = 'forebay' AND table_name IN ('event_binding', 'workflow_queue_job')
@@ -234,12 +237,12 @@ async fn the_rules_that_the_database_knows_by_itself_are_the_kernels() {
 #[tokio::test]
 async fn a_database_that_cannot_be_reached_is_unavailable() {
     let target = store::connect::Target::new("postgresql:///postgres?host=/nowhere&user=nobody").expect("a URL");
-    let error = migrate(&target).await.expect_err("nobody is there");
+    let error = migrate(&target).await.expect_err("no server is there");
     assert!(matches!(&error, MigrateError::Store(error) if error.is_unavailable()), "{error:?}");
 }
 
 #[tokio::test]
-async fn the_written_down_schema_is_what_the_migrations_make() {
+async fn schema_sql_equals_what_the_migrations_make() {
     let database = Database::new().await;
     let dumped = Command::new(pg_dump())
         .args(["--schema-only", "--no-owner", "--no-privileges", "--exclude-table=forebay.migration", "--dbname"])
@@ -256,19 +259,19 @@ async fn the_written_down_schema_is_what_the_migrations_make() {
     let differs = schema.lines().zip(written.lines()).find(|(now, then)| now != then);
     assert!(
         schema == written,
-        "schema.sql is stale at {differs:?}: run UPDATE_EXPECT=1 ./dev/test -p forebay-store written_down"
+        "schema.sql is stale at {differs:?}: run UPDATE_EXPECT=1 ./dev/test -p forebay-store schema_sql"
     );
 }
 
-/// Without what depends on the version of PostgreSQL or on the moment: its comments, the token that
-/// guards restoring, session settings, and empty lines in a row.
+/// Removes what depends on the version of PostgreSQL or on the moment: its comments, the restore token, session
+/// settings, and repeated empty lines.
 fn normal(dump: &str) -> String {
     let head = "-- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 regenerates it.\n";
     let mut text = head.to_owned();
     let mut blank = true;
     for line in dump.lines() {
         let noise = ["--", "\\restrict", "\\unrestrict", "SET ", "SELECT pg_catalog.set_config"];
-        // Comments inside functions are kept: only pg_dump's own begin at the margin with a bare dash pair.
+        // Comments inside functions are kept: only pg_dump's own start at column one with a bare dash pair.
         let dropped = noise.iter().any(|start| line.starts_with(start));
         if dropped || (blank && line.is_empty()) {
             continue;
@@ -280,7 +283,7 @@ fn normal(dump: &str) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// Looks where `dev/lib/postgres.sh` looks, for the newest.
+/// Searches where `dev/lib/postgres.sh` does, and takes the newest.
 fn pg_dump() -> PathBuf {
     let mut places: Vec<PathBuf> = Vec::new();
     if let Some(only) = std::env::var_os("FOREBAY_PG_BIN") {
@@ -299,9 +302,9 @@ fn pg_dump() -> PathBuf {
 }
 
 fn major(tool: &Path) -> u32 {
-    let told = Command::new(tool).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
-    let told = String::from_utf8_lossy(&told).into_owned();
-    let number = told.split_whitespace().find_map(|word| word.split('.').next()?.parse().ok());
+    let outcome = Command::new(tool).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    let outcome = String::from_utf8_lossy(&outcome).into_owned();
+    let number = outcome.split_whitespace().find_map(|word| word.split('.').next()?.parse().ok());
     number.unwrap_or(0)
 }
 

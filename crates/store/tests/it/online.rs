@@ -1,5 +1,6 @@
-//! A migration beside a service in use: it waits for a lock, and nobody waits for it.
+//! A migration while the service is in use waits for its locks, and no other statement waits for the migration.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use store::migrate::migrate;
@@ -8,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::support::{World, eventually};
 
-/// A session that reads a table of ours in a transaction, as `pg_dump` does.
+/// A session that reads one of our tables in a transaction, as `pg_dump` does.
 async fn dump(world: &World) -> Client {
     let client = world.database.client().await;
     let open = "SET application_name = 'a dump'; BEGIN ISOLATION LEVEL REPEATABLE READ;
@@ -27,14 +28,26 @@ fn upgrade(world: &World) -> JoinHandle<Vec<String>> {
 const COLUMN: &str = "pg_attribute WHERE attrelid = 'workflow_execution'::regclass AND attname = 'next_release'";
 const INDEX: &str = "pg_index WHERE indexrelid = to_regclass('workflow_execution_next_release')";
 
+const WAITS: &str =
+    "pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+/// For how long further attempts are looked for: somebody who tried again and again would make three.
+const LOOKED_FOR: Duration = Duration::from_millis(2_500);
+
 /// Waits until the session that migrates was seen waiting for a lock, and no longer does.
 async fn first_attempt(world: &World) {
-    let waits =
-        "pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    eventually("an attempt is made", async || world.count(waits).await > 0).await;
-    let began = Instant::now();
-    eventually("it is given up", async || world.count(waits).await == 0).await;
-    assert!(began.elapsed() < Duration::from_millis(500), "whoever came after it waited {:?}", began.elapsed());
+    eventually("an attempt is made", async || world.count(WAITS).await > 0).await;
+    eventually("it is given up", async || world.count(WAITS).await == 0).await;
+}
+
+/// When the attempts that are made meanwhile began.
+async fn further_attempts(world: &World) -> BTreeSet<String> {
+    let (began, mut seen) = (Instant::now(), BTreeSet::new());
+    while began.elapsed() < LOOKED_FOR {
+        let waits = format!("SELECT waitstart::text FROM {WAITS} AND waitstart IS NOT NULL");
+        seen.extend(world.client.query(&waits, &[]).await.expect("locks").iter().map(|row| row.get::<_, String>(0)));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    seen
 }
 
 #[tokio::test]
@@ -44,14 +57,9 @@ async fn while_a_dump_is_open_a_migration_waits_and_nobody_waits_for_it() {
     let dump = dump(&world).await;
     let upgraded = upgrade(&world);
     first_attempt(&world).await;
-    let began = Instant::now();
-    let mut slow = 0;
-    while began.elapsed() < Duration::from_millis(1_500) {
-        let sent = Instant::now();
-        world.client.query_one("SELECT count(*) FROM workflow_execution", &[]).await.expect("an answer");
-        slow += u32::from(sent.elapsed() > Duration::from_millis(90));
-    }
-    assert_eq!(slow, 0, "while the same transaction is in the way there is no second attempt");
+    // One more only where the machine was too busy to see which transaction blocked the first.
+    let further = further_attempts(&world).await;
+    assert!(further.len() <= 1, "while the same transaction blocks it there is no second attempt: {further:?}");
     assert!(!upgraded.is_finished());
     assert_eq!(world.count(COLUMN).await, 0);
     dump.batch_execute("COMMIT").await.expect("the dump ends");
@@ -62,14 +70,19 @@ async fn while_a_dump_is_open_a_migration_waits_and_nobody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn an_index_is_not_built_in_vain_while_an_old_snapshot_is_open() {
+async fn an_index_build_does_not_start_while_an_old_snapshot_is_open() {
     let world = World::new().await;
     let other = world.database.client().await;
     other.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM workspace").await.expect("one");
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let old = "pg_stat_activity WHERE datname = current_database() AND backend_xmin IS NOT NULL
+        AND xact_start < clock_timestamp() - interval '1 second'";
+    eventually("its snapshot is old", async || world.count(old).await > 0).await;
     let upgraded = upgrade(&world);
     eventually("the column is there", async || world.count(COLUMN).await == 1).await;
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    // It asks whether one of those in its way is still open.
+    let gives_way = "pg_stat_activity WHERE datname = current_database() AND query LIKE '%virtualxid = ANY%'
+        AND pid <> pg_backend_pid()";
+    eventually("it gives way", async || world.count(gives_way).await > 0).await;
     assert_eq!(world.count(INDEX).await, 0, "its build is not begun");
     other.batch_execute("COMMIT").await.expect("it ends");
     upgraded.await.expect("no panic");

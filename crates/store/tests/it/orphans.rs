@@ -1,21 +1,21 @@
-//! Runs whose owner died: adopted once, fenced from their last owner, and their deaths counted.
+//! Runs whose owner died are adopted once and fenced from their last owner, and the death is counted.
 
 use kernel::execution;
 use kernel::ids::{ProcessId, WorkspaceId};
-use kernel::run::crash::{Verdict, after_death};
+use kernel::run::crash::{AfterDeath, after_death};
 use kernel::run::node::Status;
 use store::Store;
-use store::queue::claim::{Begun, Silence};
+use store::queue::claim::{Begun, LivenessRule};
 use store::run::Record;
-use store::run::adopt::Orphan;
+use store::run::adopt::AdoptedRun;
 
 use crate::support::{ENGINE, STEADY, UNSTEADY, World, end, fact, race, record};
 
-async fn adopt(store: &Store, workspace: WorkspaceId, process: ProcessId, silence: Silence) -> Vec<Orphan> {
+async fn adopt(store: &Store, workspace: WorkspaceId, process: ProcessId, silence: LivenessRule) -> Vec<AdoptedRun> {
     store.adopt_orphans(&[workspace.shard()], process, silence, ENGINE, 100).await.expect("an answer")
 }
 
-/// Two runs of one workspace, each with an owner of its own.
+/// Two runs of one workspace, each with its own owner.
 async fn two_runs(world: &World) -> (WorkspaceId, [(ProcessId, Begun); 2]) {
     let (workspace, definition) = world.tenant("PRO").await;
     world.accept_many(workspace, definition, 2).await;
@@ -26,23 +26,26 @@ async fn two_runs(world: &World) -> (WorkspaceId, [(ProcessId, Begun); 2]) {
 }
 
 #[tokio::test]
-async fn only_runs_of_the_dead_are_adopted() {
+async fn only_runs_of_dead_owners_are_adopted() {
     let world = World::new().await;
     let (workspace, [(dead, run), (living, other)]) = two_runs(&world).await;
     assert!(adopt(&world.store, workspace, world.me, STEADY).await.is_empty(), "both live");
     world.silence(dead).await;
-    assert!(adopt(&world.store, workspace, world.me, UNSTEADY).await.is_empty(), "the caller itself was away");
+    assert!(
+        adopt(&world.store, workspace, world.me, UNSTEADY).await.is_empty(),
+        "the caller's own heartbeats were not steady"
+    );
     let adopted = adopt(&world.store, workspace, world.me, STEADY).await;
     assert_eq!((adopted.len(), adopted[0].execution, adopted[0].epoch), (1, run.execution, run.epoch + 1));
-    assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned"), [(run.execution, run.epoch + 1)]);
+    assert_eq!(world.store.owned_runs(world.me, ENGINE).await.expect("owned"), [(run.execution, run.epoch + 1)]);
     world.store.end_process(living).await.expect("it ends");
     let adopted = adopt(&world.store, workspace, world.me, UNSTEADY).await;
-    assert_eq!((adopted.len(), adopted[0].execution), (1, other.execution), "one that ended is dead at once");
+    assert_eq!((adopted.len(), adopted[0].execution), (1, other.execution), "a process that ended is dead immediately");
     assert_eq!(world.stages(workspace).await, "slot 2", "slots are kept");
 }
 
 #[tokio::test]
-async fn no_more_are_adopted_than_there_is_room_and_only_for_this_engine_and_these_rules() {
+async fn adoption_is_limited_by_room_engine_and_rules() {
     let world = World::new().await;
     let (workspace, [(dead, _), (also_dead, newer)]) = two_runs(&world).await;
     for process in [dead, also_dead] {
@@ -67,10 +70,10 @@ async fn a_dead_owners_record_is_fenced_after_the_adoption() {
     let adopted = adopt(&world.store, workspace, world.me, STEADY).await.remove(0);
     let late =
         Record { end: Some(end(execution::Status::Completed)), ..record(&run, vec![fact("a", Status::Completed)]) };
-    let told = world.store.record(zombie, std::slice::from_ref(&late), "test").await.expect("an answer");
-    assert!(!told[0].held);
-    let told = world.store.record(world.me, &[late], "test").await.expect("an answer");
-    assert!(!told[0].held, "nor under the old epoch by the new owner");
+    let outcome = world.store.record(zombie, std::slice::from_ref(&late), "test").await.expect("an answer");
+    assert!(!outcome[0].held);
+    let outcome = world.store.record(world.me, &[late], "test").await.expect("an answer");
+    assert!(!outcome[0].held, "nor by the new owner under the old epoch");
     let now = Record { epoch: adopted.epoch, ..record(&run, vec![fact("a", Status::Completed)]) };
     assert!(world.store.record(world.me, &[now], "test").await.expect("an answer")[0].held);
     assert!(world.store.load_runs(zombie, &[run.execution]).await.expect("loaded").is_empty());
@@ -81,7 +84,7 @@ async fn of_several_adopters_at_once_one_gets_the_run() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("ENTERPRISE").await;
     for round in 0..100 {
-        // New in each round: on a slow machine the silence of the first ones would be their death.
+        // New processes in each round: on a slow machine the first ones would be declared dead as silent.
         let adopters = [world.process().await, world.process().await, world.process().await, world.process().await];
         let accepted = world.accept_many(workspace, definition, 10).await;
         let dead = world.process().await;
@@ -91,7 +94,7 @@ async fn of_several_adopters_at_once_one_gets_the_run() {
             adopt(&store, workspace, adopters[racer], STEADY).await.len()
         })
         .await;
-        // One may skip what another holds at that moment; nobody takes what another has.
+        // One may skip a row that another has locked; none adopts a run twice.
         assert_eq!(adopted.iter().sum::<usize>(), 10, "round {round}: {adopted:?}");
         assert_eq!(world.count("workflow_execution WHERE status = 'RUNNING' AND owner_epoch = 2").await, 10);
         for execution in accepted {
@@ -107,67 +110,67 @@ async fn deaths_without_progress_are_counted_and_progress_starts_again() {
     world.accept_many(workspace, definition, 1).await;
     let mut owner = world.process().await;
     let run = world.run_as(owner, workspace, 1).await.remove(0);
-    let mut told = Vec::new();
+    let mut outcome = Vec::new();
     for death in 0..12 {
         world.store.end_process(owner).await.expect("it ends");
         owner = world.process().await;
         let orphan = adopt(&world.store, workspace, owner, UNSTEADY).await.remove(0);
         let (deaths, verdict) = after_death(orphan.deaths, orphan.progressed);
-        told.push((deaths, verdict));
-        assert!(world.store.note_deaths(owner, &orphan, deaths).await.expect("noted"));
+        outcome.push((deaths, verdict));
+        assert!(world.store.record_deaths(owner, &orphan, deaths).await.expect("noted"));
         if verdict == ResumeAlone {
-            assert!(world.store.note_alone(owner, orphan.execution, orphan.epoch).await.expect("noted"));
+            assert!(world.store.mark_alone(owner, orphan.execution, orphan.epoch).await.expect("noted"));
         }
         if death == 3 {
             let progress = Record { epoch: orphan.epoch, ..record(&run, vec![fact("a", Status::Completed)]) };
             assert!(world.store.record(owner, &[progress], "test").await.expect("an answer")[0].held);
         }
     }
-    use Verdict::{Resume, ResumeAlone};
+    use AfterDeath::{Resume, ResumeAlone};
     let mut expected = vec![(1, Resume), (2, Resume), (3, ResumeAlone), (4, ResumeAlone), (1, Resume), (2, Resume)];
     expected.extend((3..=8).map(|count| (count, ResumeAlone)));
-    assert_eq!(told, expected);
+    assert_eq!(outcome, expected);
 }
 
 #[tokio::test]
-async fn deaths_are_noted_by_the_present_owner_only() {
+async fn deaths_are_recorded_only_by_the_current_owner() {
     let world = World::new().await;
     let (workspace, [(dead, _), _]) = two_runs(&world).await;
     world.store.end_process(dead).await.expect("it ends");
     let orphan = adopt(&world.store, workspace, world.me, UNSTEADY).await.remove(0);
-    let older = Orphan { epoch: orphan.epoch - 1, ..orphan };
+    let older = AdoptedRun { epoch: orphan.epoch - 1, ..orphan };
     for (owner, orphan, noted) in [(dead, &orphan, false), (world.me, &older, false), (world.me, &orphan, true)] {
-        let told = world.store.note_deaths(owner, orphan, 1).await.expect("an answer");
-        assert_eq!(told, noted);
-        let told = world.store.note_alone(owner, orphan.execution, orphan.epoch).await.expect("an answer");
-        assert_eq!(told, noted);
+        let outcome = world.store.record_deaths(owner, orphan, 1).await.expect("an answer");
+        assert_eq!(outcome, noted);
+        let outcome = world.store.mark_alone(owner, orphan.execution, orphan.epoch).await.expect("an answer");
+        assert_eq!(outcome, noted);
     }
 }
 
 #[tokio::test]
-async fn a_suspect_that_died_before_its_turn_is_not_counted() {
+async fn a_death_before_the_suspect_runs_alone_is_not_counted() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     world.accept_many(workspace, definition, 1).await;
     let mut owner = world.process().await;
     world.run_as(owner, workspace, 1).await;
-    let mut told = Vec::new();
+    let mut outcome = Vec::new();
     for had_its_turn in [false, false, false, false, true, false, true] {
         world.store.end_process(owner).await.expect("it ends");
         owner = world.process().await;
         let orphan = adopt(&world.store, workspace, owner, UNSTEADY).await.remove(0);
         let (deaths, _) = after_death(orphan.deaths, orphan.progressed);
-        told.push(deaths);
-        assert!(world.store.note_deaths(owner, &orphan, deaths).await.expect("noted"));
+        outcome.push(deaths);
+        assert!(world.store.record_deaths(owner, &orphan, deaths).await.expect("noted"));
         if had_its_turn {
-            assert!(world.store.note_alone(owner, orphan.execution, orphan.epoch).await.expect("noted"));
+            assert!(world.store.mark_alone(owner, orphan.execution, orphan.epoch).await.expect("noted"));
         }
     }
-    assert_eq!(told, [1, 2, 3, 3, 3, 4, 4]);
+    assert_eq!(outcome, [1, 2, 3, 3, 3, 4, 4]);
 }
 
 #[tokio::test]
-async fn no_fact_of_a_zombie_gets_in_after_its_successor_has_read() {
+async fn no_fact_of_a_previous_owner_is_stored_after_the_new_owner_has_read() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let (mut before, mut after) = (0, 0);
@@ -177,21 +180,21 @@ async fn no_fact_of_a_zombie_gets_in_after_its_successor_has_read() {
         let run = world.run_as(zombie, workspace, 1).await.remove(0);
         world.silence(zombie).await;
         let (run, execution) = (&run, run.execution);
-        let told = race(&world.store, 2, |racer, store| {
+        let outcome = race(&world.store, 2, |racer, store| {
             let fact = record(run, vec![fact("a", Status::Completed)]);
             async move {
                 if racer == 0 {
                     return store.record(zombie, &[fact], "test").await.expect("an answer")[0].held;
                 }
-                // The row may be locked by the zombie's record: then the next pass finds it.
+                // The old owner's record may hold the row's lock: then the next pass finds it.
                 while adopt(&store, workspace, successor, STEADY).await.is_empty() {}
                 let loaded = store.load_runs(successor, &[execution]).await.expect("loaded");
                 !loaded[0].nodes.as_ref().expect("readable").is_empty()
             }
         })
         .await;
-        let (stored, read) = (told[0], told[1]);
-        assert_eq!(stored, read, "round {round}: what was stored is what the successor read");
+        let (stored, read) = (outcome[0], outcome[1]);
+        assert_eq!(stored, read, "round {round}: what was stored is what the new owner read");
         let rows: i64 =
             world.get("SELECT count(*) FROM workflow_execution_node WHERE execution_id = $1", &[&execution.0]).await;
         assert_eq!(rows, i64::from(stored));

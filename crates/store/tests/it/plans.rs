@@ -1,7 +1,7 @@
-//! What a call touches depends on what it is asked for, not on how much waits or has ended.
+//! The cost of a call depends on its arguments, not on how many executions are queued or have ended.
 //!
-//! Counted in buffers, never in time. Each call is made before and after the tables are analysed:
-//! statistics of a quiet moment must not change its plan.
+//! Cost is counted in buffers, never in time. Each call runs before and after the tables are analyzed, because
+//! statistics from a time with few rows must not change its plan.
 
 use kernel::ids::{DefinitionId, WorkspaceId};
 use serde_json::{Value, json};
@@ -25,8 +25,8 @@ struct Busy {
     definition: DefinitionId,
 }
 
-/// A shard with a full workspace and its backlog, and another workspace with delayed items, items
-/// of a paused definition and of many keys, dead letters and a long history, and a few ready ones.
+/// A shard with a full workspace and its backlog; and another workspace with delayed items, items of a paused
+/// definition and of many keys, dead letters, a long history, and a few ready items.
 async fn busy() -> Busy {
     let world = World::new().await;
     let full = world.workspace_weighing("FREE", 1, Some(9)).await;
@@ -60,9 +60,9 @@ async fn busy() -> Busy {
 /// Many items of one definition at one stage.
 async fn wait(world: &World, workspace: WorkspaceId, definition: DefinitionId, stage: i16, key: &str) {
     let sql = format!(
-        "INSERT INTO execution_queue (id, execution_id, workspace_id, workflow_definition_id, rank, stage, gated, status,
+        "INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, rank, stage, limited, status,
                 concurrency_key, last_error, available_at)
-         SELECT i.id, i.id, $1, $2, n, $3::smallint, $3::smallint IN (2, 3), CASE WHEN $3 = 9 THEN 'FAILED' ELSE 'PENDING' END,
+         SELECT i.id, $1, $2, n, $3::smallint, $3::smallint IN (2, 3), CASE WHEN $3 = 9 THEN 'FAILED' ELSE 'PENDING' END,
                 {key}, CASE WHEN $3 = 9 THEN 'x' END, now() + interval '1 day'
            FROM generate_series(1, $4::int) n CROSS JOIN LATERAL (SELECT gen_random_uuid() AS id, n AS m) i"
     );
@@ -126,12 +126,12 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
         }
         let old = "SELECT outcome FROM forebay.enqueue_many(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
             ARRAY[NULL::jsonb], ARRAY[3::smallint], ARRAY[NULL::timestamptz], ARRAY[NULL::text], ARRAY['7'], ARRAY['x'::bytea],
-            ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'test', 1, 60000, NULL, true)";
-        check("enqueue of what exists", 100, old, &[&workspace.0, &definition.0]).await;
+            ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], ARRAY['test'], 1, 60000, NULL, true)";
+        check("enqueue of an existing key", 100, old, &[&workspace.0, &definition.0]).await;
         let (place, semantics) = (None::<&str>, kernel::SEMANTICS);
         let begin: [&(dyn ToSql + Sync); 5] = [&vec![claimed.0], &ENGINE, &place, &me, &semantics];
         check("begin", 100, sql!("workflow_execution/begin"), &begin).await;
-        check("dispatched", 50, sql!("execution_queue/dispatched"), &[&vec![claimed.0], &claim.0]).await;
+        check("dispatched", 50, sql!("execution_queue/mark_dispatched"), &[&vec![claimed.0], &vec![claim.0]]).await;
         let end: (&[&str], &[Option<Value>], Option<&str>) = (&["COMPLETED"], &[None], None);
         let (complete, claims) = (sql!("workflow_execution/complete"), vec![None::<uuid::Uuid>]);
         check("complete", 150, complete, &[&run, &end.0, &end.1, &end.1, &claims, &end.2, &"test"]).await;
@@ -166,7 +166,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
 }
 
 #[tokio::test]
-async fn the_loops_that_look_for_work_hop_over_the_backlog() {
+async fn the_polling_loops_skip_the_backlog() {
     let Busy { world, workspace, definition } = busy().await;
     let me = world.me.0;
     let (dead, stale, id) = (DEAD_AFTER.as_secs_f64(), STALE_AFTER.as_secs_f64(), store::new_id());
@@ -180,25 +180,31 @@ async fn the_loops_that_look_for_work_hop_over_the_backlog() {
             let bound = if what == "beat" { 400 } else { 60 };
             assert!(buffers < bound, "{what}: {buffers} buffers, analysed: {analysed}");
         };
-        check("sweep", sql!("execution_queue/sweep"), &[&SHARD]).await;
-        check("orphaned items", sql!("execution_queue/orphaned_items"), &[&SHARD]).await;
+        check("sweep", sql!("execution_queue/sweep"), &[&vec![SHARD]]).await;
+        check("shards in use", sql!("execution_queue/shards_in_use"), &[&vec![SHARD]]).await;
+        check("items of deleted workspaces", sql!("execution_queue/items_of_deleted"), &[&SHARD]).await;
         let (ws, def) = (vec![workspace.0; 10], vec![definition.0; 10]);
-        check("orphans behind gates", sql!("execution_queue/orphaned_behind"), &[&SHARD, &ws, &def]).await;
-        check("orphaned runs", sql!("execution_queue/orphaned_runs"), &[&SHARD]).await;
+        check(
+            "blocked items of deleted definitions",
+            sql!("execution_queue/blocked_items_of_deleted"),
+            &[&SHARD, &ws, &def],
+        )
+        .await;
+        check("runs of deleted workspaces", sql!("execution_queue/runs_of_deleted"), &[&SHARD]).await;
         check("deleted definitions", sql!("workflow_definition/clearing"), &[&SHARD]).await;
-        check("ripen", sql!("execution_queue/ripen"), &[]).await;
+        check("promote", sql!("execution_queue/promote"), &[]).await;
         check("next due", sql!("execution_queue/next_due"), &[]).await;
         check("takeover", sql!("execution_queue/takeover"), &[&vec![SHARD], &dead, &stale, &id, &me, &true]).await;
         let orphans = sql!("workflow_execution/adopt_orphans");
         check("orphans", orphans, &[&vec![SHARD], &me, &dead, &true, &engine, &room, &semantics]).await;
-        check("wake", sql!("workflow_execution/wake"), &[&me, &room, &engine, &semantics]).await;
-        check("next wake", sql!("workflow_execution/next_wake"), &[]).await;
+        check("wake", sql!("workflow_execution/adopt_due"), &[&me, &room, &engine, &semantics]).await;
+        check("next wake", sql!("workflow_execution/next_wake"), &[&engine]).await;
         check("overdue", sql!("workflow_execution/overdue"), &[]).await;
         check("owned", sql!("workflow_execution/owned"), &[&me, &engine]).await;
         let count = sql!("workflow_execution/count_orphans");
         check("orphans counted", count, &[&vec![SHARD], &dead, &true, &engine, &room, &semantics]).await;
         let beat = (3.0, 10.0);
-        check("beat", sql!("process/beat"), &[&me, &true, &true, &0i32, &beat.0, &beat.1]).await;
+        check("beat", sql!("process/heartbeat"), &[&me, &true, &true, &0i32, &beat.0, &beat.1]).await;
     }
 }
 
@@ -207,7 +213,7 @@ async fn plans_made_while_the_queue_was_empty_are_not_kept_when_it_fills() {
     let world = World::new().await;
     let workspace = world.workspace_weighing("ENTERPRISE", 1, Some(9)).await;
     let definition = world.definition(workspace, Limits::default()).await;
-    world.client.batch_execute("VACUUM ANALYZE").await.expect("statistics of nothing");
+    world.client.batch_execute("VACUUM ANALYZE").await.expect("statistics of empty tables");
     let (id, me) = (store::new_id(), world.me.0);
     let calls = [
         (
@@ -215,7 +221,7 @@ async fn plans_made_while_the_queue_was_empty_are_not_kept_when_it_fills() {
             sql!("execution_queue/claim"),
             format!("ARRAY['{}']::uuid[], ARRAY[10], '{id}', '{me}', NULL, 1, 1", workspace.0),
         ),
-        ("sweep", sql!("execution_queue/sweep"), SHARD.to_string()),
+        ("sweep", sql!("execution_queue/sweep"), format!("ARRAY[{SHARD}]")),
         ("takeover", sql!("execution_queue/takeover"), format!("ARRAY[{SHARD}], 10, 300, '{id}', '{me}', true")),
         (
             "orphans",
@@ -229,17 +235,17 @@ async fn plans_made_while_the_queue_was_empty_are_not_kept_when_it_fills() {
         world.client.batch_execute(&made).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
     }
     wait(&world, workspace, definition, 0, "NULL").await;
-    world.client.batch_execute("SELECT pg_stat_force_next_flush()").await.expect("statistics told");
-    assert!(world.store.tell_planner().await.expect("told") > 0);
+    world.client.batch_execute("SELECT pg_stat_force_next_flush()").await.expect("statistics flushed");
+    assert!(world.store.analyze_grown_tables().await.expect("an answer") > 0);
     for (name, _, params) in calls {
         let buffers = touched(&world, &format!("EXECUTE {name}({params})"), &[]).await;
         assert!(buffers < 300, "{name}: {buffers} buffers");
     }
-    assert_eq!(world.store.tell_planner().await.expect("told"), 0, "it has not grown since");
+    assert_eq!(world.store.analyze_grown_tables().await.expect("an answer"), 0, "it has not grown since");
 }
 
 #[tokio::test]
-async fn a_sample_costs_what_it_counts_and_not_what_waits() {
+async fn the_cost_of_a_sample_does_not_depend_on_the_backlog() {
     let Busy { world, .. } = busy().await;
     let sample = sql!("execution_queue/sample");
     let (most, workspaces) = (100, 500);
@@ -255,7 +261,7 @@ async fn a_sample_costs_what_it_counts_and_not_what_waits() {
 }
 
 #[tokio::test]
-async fn a_page_of_dead_letters_is_read_from_an_index_whoever_asks() {
+async fn a_page_of_dead_letters_is_read_from_an_index_for_every_filter() {
     let Busy { world, workspace, definition } = busy().await;
     let none = None::<uuid::Uuid>;
     let before = Some(uuid::Uuid::from_u128(u128::MAX / 2));
@@ -270,7 +276,7 @@ async fn a_page_of_dead_letters_is_read_from_an_index_whoever_asks() {
             (Some(workspace.0), Some(definition.0)),
         ] {
             for after in [none, before] {
-                let buffers = touched(&world, sql!("execution_queue/letters"), &[&of, &by, &after, &20i64]).await;
+                let buffers = touched(&world, sql!("execution_queue/dead_letters"), &[&of, &by, &after, &20i64]).await;
                 assert!(buffers < 250, "{buffers} buffers for {of:?}, {by:?}, {after:?}, analysed: {analysed}");
             }
         }
@@ -282,11 +288,11 @@ async fn a_backlog_limit_costs_an_enqueue_no_count_whether_there_is_room_or_not(
     let Busy { world, workspace, definition } = busy().await;
     let sql = "SELECT outcome FROM forebay.enqueue_many(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
         ARRAY[NULL::jsonb], ARRAY[3::smallint], ARRAY[NULL::timestamptz], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::bytea],
-        ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'test', 1, 60000, $3::int, true)";
+        ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], ARRAY['test'], 1, 60000, $3::int, true)";
     let waiting = 3 * MANY;
-    for (limit, outcome) in [(waiting * 2, "accepted"), (waiting / 2, "full")] {
-        let told: String = world.get(sql, &[&workspace.0, &definition.0, &limit]).await;
-        assert_eq!(told, outcome, "this one counts");
+    for (limit, outcome) in [(waiting * 2, "accepted"), (waiting / 2, "backlog_full")] {
+        let result: String = world.get(sql, &[&workspace.0, &definition.0, &limit]).await;
+        assert_eq!(result, outcome, "this call counts");
         world
             .run_sql(
                 "UPDATE backlog SET counted_at = counted_at + interval '30 seconds' WHERE workspace_id = $1",
@@ -298,7 +304,7 @@ async fn a_backlog_limit_costs_an_enqueue_no_count_whether_there_is_room_or_not(
     }
 }
 
-/// Jobs of nobody's and one's own: so many, and five.
+/// Many jobs of no workspace, and five of one's own.
 async fn jobs(world: &World, workspace: WorkspaceId) {
     let fill = "ALTER TABLE workflow_queue_projection DISABLE TRIGGER USER;
         INSERT INTO workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type, created_at)
@@ -313,7 +319,7 @@ async fn jobs(world: &World, workspace: WorkspaceId) {
     let own = "UPDATE workflow_queue_job SET workspace_id = $1
         WHERE id IN (SELECT id FROM workflow_queue_projection ORDER BY created_at OFFSET 20000 LIMIT 5)";
     world.run_sql(own, &[&workspace.0]).await;
-    // As every connection of the store has it.
+    // The settings of every connection of the store.
     world
         .client
         .batch_execute("SET enable_seqscan = off; SET random_page_cost = 1.1; SET jit = off")
@@ -328,17 +334,17 @@ async fn a_workspace_that_reads_its_jobs_touches_none_of_the_others() {
     jobs(&world, workspace).await;
     let (of, none, at) = (Some(workspace.0), None::<uuid::Uuid>, None::<jiff::Timestamp>);
     let (anything, last) = (None::<&str>, uuid::Uuid::max());
-    // With statistics, as any table of this size has them: which end to begin at is for them to say, since a workspace
-    // may also be the one that has nearly all jobs.
+    // With statistics, as any table of this size has: they decide which end to start at, since a workspace may also
+    // have nearly all jobs.
     world.client.batch_execute("ANALYZE").await.expect("statistics");
     for mode in ["force_custom_plan", "force_generic_plan"] {
         world.client.batch_execute(&format!("SET plan_cache_mode = {mode}")).await.expect("a mode");
         for count in [false, true] {
-            let ask = sql!("workflow_queue_projection/ask");
+            let ask = sql!("workflow_queue_projection/select");
             let buffers = touched(&world, ask, &[&of, &1_000_i64, &0_i64, &count]).await;
             assert!(buffers < 100, "{buffers} buffers to ask, counted: {count}, {mode}");
         }
-        let set = sql!("workflow_queue_projection/set");
+        let set = sql!("workflow_queue_projection/update");
         let buffers = touched(&world, set, &[&of, &json!({ "status": "pending" }), &1_000_i64, &true]).await;
         assert!(buffers < 500, "{buffers} buffers to change five, {mode}");
         let list = sql!("workflow_queue_projection/list_of");

@@ -1,4 +1,4 @@
-//! Facts of runs: stored in order, fenced by owner, epoch and status, and harmless to repeat.
+//! Facts of runs are stored in order, and fenced by owner, epoch and status. Storing a fact may be repeated.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn save(world: &World, records: &[Record]) -> Vec<Recorded> {
     world.store.record(world.me, records, "test").await.expect("an answer")
 }
 
-/// A run's nodes as `node status seq`, in the order in which a successor reads them.
+/// A run's nodes as `node status seq`, in the order in which a new owner reads them.
 async fn nodes(world: &World, run: &Begun) -> Vec<String> {
     let sql = "SELECT node || ' ' || status || coalesce(' ' || seq, '') FROM workflow_execution_node
                 WHERE execution_id = $1 ORDER BY seq NULLS LAST, node";
@@ -52,7 +52,7 @@ async fn facts_are_numbered_in_the_order_in_which_nodes_settled() {
 }
 
 #[tokio::test]
-async fn a_successor_reads_back_what_was_recorded() {
+async fn a_new_owner_reads_back_what_was_recorded() {
     let world = World::new().await;
     let run = runs(&world, 1).await.remove(0);
     let label = Label::new("yes").expect("a label");
@@ -77,8 +77,8 @@ async fn nothing_is_stored_for_another_owner_another_epoch_or_after_the_end() {
     let run = runs(&world, 1).await.remove(0);
     let stranger = world.process().await;
     let facts = || vec![fact("a", Status::Completed)];
-    let told = world.store.record(stranger, &[record(&run, facts())], "test").await.expect("an answer");
-    assert_eq!(told, [FENCED], "another owner");
+    let result = world.store.record(stranger, &[record(&run, facts())], "test").await.expect("an answer");
+    assert_eq!(result, [FENCED], "another owner");
     for epoch in [0, 2] {
         assert_eq!(save(&world, &[Record { epoch, ..record(&run, facts()) }]).await, [FENCED], "epoch {epoch}");
     }
@@ -127,11 +127,11 @@ async fn of_several_runs_the_fenced_one_is_left_out_and_the_others_are_stored() 
     assert_eq!(nodes(&world, &runs[2]).await, ["a COMPLETED 1"]);
     let mut reversed = records.clone();
     reversed.reverse();
-    assert_eq!(save(&world, &reversed).await, [FENCED, FENCED, STORED], "answers follow the records' order");
+    assert_eq!(save(&world, &reversed).await, [FENCED, FENCED, STORED], "results follow the records' order");
 }
 
 #[tokio::test]
-async fn it_is_logged_once_a_call_whose_nodes_moved_and_an_end_says_so_itself() {
+async fn each_call_logs_once_whose_nodes_changed_and_an_end_logs_itself() {
     let world = World::new().await;
     let runs = runs(&world, 4).await;
     let two = || vec![fact("a", Status::Completed), fact("b", Status::Running)];
@@ -139,9 +139,9 @@ async fn it_is_logged_once_a_call_whose_nodes_moved_and_an_end_says_so_itself() 
     records[1].epoch = 7;
     records[2].end = Some(end(execution::Status::Completed));
     save(&world, &records).await;
-    // Told again: nothing moved.
+    // Reported again: nothing changed.
     save(&world, &[record(&runs[0], vec![fact("a", Status::Completed)])]).await;
-    let drained = world.store.drain(0, &[], 1_000).await.expect("a drain");
+    let drained = world.store.drain_log(0, &[], 1_000).await.expect("a drain");
     let mut moved: Vec<uuid::Uuid> =
         drained.changes.iter().filter(|change| change.topic == Topic::Nodes).map(|change| change.id).collect();
     let mut expected = vec![runs[0].execution.0, runs[3].execution.0];
@@ -167,11 +167,11 @@ async fn a_retrying_node_keeps_its_last_ten_attempts_and_their_errors() {
     assert_eq!(node.error.expect("an error")["message"], "attempt 12 failed");
     let earlier = node.earlier.expect("earlier attempts");
     let earlier = earlier.as_array().expect("a list");
-    let told: Vec<(u64, String)> = earlier
+    let result: Vec<(u64, String)> = earlier
         .iter()
         .map(|one| (one["attempt"].as_u64().unwrap_or(0), one["error"]["message"].as_str().unwrap_or("").to_owned()))
         .collect();
-    assert_eq!(told, (3..=12).map(|n| (n, format!("attempt {n} failed"))).collect::<Vec<_>>());
+    assert_eq!(result, (3..=12).map(|n| (n, format!("attempt {n} failed"))).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -205,21 +205,21 @@ async fn a_record_sent_twice_is_harmless() {
     assert_eq!(last_seq(&world, &run).await, 1);
     let nodes = world.store.nodes(run.execution).await.expect("nodes");
     let earlier = nodes[1].earlier.as_ref().and_then(|list| list.as_array()).map(Vec::len);
-    assert_eq!(earlier, Some(1), "one failed attempt, told once");
+    assert_eq!(earlier, Some(1), "one failed attempt, stored once");
     let ending = Record { end: Some(end(execution::Status::Failed)), ..record(&run, vec![]) };
     let first = save(&world, std::slice::from_ref(&ending)).await;
     assert_eq!(first, [Recorded { held: true, ended: true, freed: Some(run.workspace) }]);
-    assert_eq!(save(&world, &[ending]).await, [FENCED], "it is over");
+    assert_eq!(save(&world, &[ending]).await, [FENCED], "the execution has ended");
     assert_eq!(world.count("activity WHERE action = 'queue_item.fail'").await, 1);
 }
 
 #[tokio::test]
-async fn an_end_frees_the_slot_and_deletes_or_fails_the_ticket() {
+async fn an_end_frees_the_slot_and_deletes_or_fails_the_queue_item() {
     let world = World::new().await;
     use execution::Status::{Canceled, Completed, Failed, TimedOut};
     let table = [
-        (Completed, "COMPLETED, no ticket", 0),
-        (Canceled, "CANCELED, no ticket", 0),
+        (Completed, "COMPLETED, no item", 0),
+        (Canceled, "CANCELED, no item", 0),
         (Failed, "FAILED, FAILED", 1),
         (TimedOut, "TIMED_OUT, FAILED", 2),
     ];
@@ -228,8 +228,8 @@ async fn an_end_frees_the_slot_and_deletes_or_fails_the_ticket() {
         let mut ending = end(outcome);
         ending.output = Some(json!({ "done": true }));
         let facts = vec![fact("a", Status::Completed)];
-        let told = save(&world, &[Record { end: Some(ending), ..record(&run, facts) }]).await;
-        assert_eq!(told, [Recorded { held: true, ended: true, freed: Some(run.workspace) }]);
+        let result = save(&world, &[Record { end: Some(ending), ..record(&run, facts) }]).await;
+        assert_eq!(result, [Recorded { held: true, ended: true, freed: Some(run.workspace) }]);
         assert_eq!(world.state(run.execution).await, state);
         assert_eq!(world.count("activity WHERE action = 'queue_item.fail'").await, activities);
         let workspace = world.store.workspace(run.workspace).await.expect("a workspace");
@@ -253,7 +253,7 @@ async fn nodes_left_open_by_an_end_are_canceled_after_those_that_settled_with_it
 }
 
 #[tokio::test]
-async fn what_an_older_run_of_the_same_execution_says_in_the_same_call_is_refused() {
+async fn facts_of_an_older_run_of_the_same_execution_in_the_same_call_are_refused() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     world.accept_many(workspace, definition, 1).await;
@@ -268,8 +268,8 @@ async fn what_an_older_run_of_the_same_execution_says_in_the_same_call_is_refuse
         ..record(&old, vec![fact("zombie", Status::Completed)])
     };
     let records = [stale, record(&new, vec![fact("living", Status::Completed)])];
-    let told = world.store.record(world.me, &records, "test").await.expect("recorded");
-    assert_eq!((told[0].held, told[0].ended, told[1].held), (false, false, true), "{told:?}");
+    let result = world.store.record(world.me, &records, "test").await.expect("recorded");
+    assert_eq!((result[0].held, result[0].ended, result[1].held), (false, false, true), "{result:?}");
     let nodes = world.store.nodes(old.execution).await.expect("nodes");
     assert_eq!(nodes.iter().map(|node| node.node.as_str()).collect::<Vec<_>>(), ["living"]);
     assert_eq!(world.state(old.execution).await, "RUNNING, DISPATCHED");

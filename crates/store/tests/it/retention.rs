@@ -1,4 +1,4 @@
-//! What is forgotten, and what never is.
+//! Retention: which rows are deleted, and which rows never are.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{World, fact, record, start};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An execution that was started so many days ago.
+/// An execution that was started this many days ago.
 async fn accepted(world: &World, days: u64, change: impl FnOnce(&mut Start)) -> ExecutionId {
     let (workspace, definition) = world.tenant("PRO").await;
     let now = jiff::Timestamp::now().as_second().unsigned_abs();
@@ -25,7 +25,7 @@ async fn accepted(world: &World, days: u64, change: impl FnOnce(&mut Start)) -> 
     id
 }
 
-/// One that ended so many days ago, whenever it started.
+/// An execution that ended this many days ago, whenever it started.
 async fn ended(world: &World, started: u64, ended: u64, outcome: Status) -> ExecutionId {
     let id = accepted(world, started, |_| {}).await;
     world.finish(id, outcome).await;
@@ -43,7 +43,7 @@ async fn retire(world: &World, days: u32) -> u64 {
     walk(world, Section::Executions, days, None, 2).await
 }
 
-/// Goes on with a walk to its end.
+/// Continues a walk to its end.
 async fn walk(world: &World, section: Section, days: u32, from: Option<Cursor>, most: i32) -> u64 {
     let (mut from, mut retired) = (from, 0);
     for _ in 0..1_000 {
@@ -54,7 +54,7 @@ async fn walk(world: &World, section: Section, days: u32, from: Option<Cursor>, 
             None => return retired,
         }
     }
-    panic!("it never comes to an end");
+    panic!("the walk does not end");
 }
 
 async fn is_there(world: &World, id: ExecutionId) -> bool {
@@ -62,7 +62,7 @@ async fn is_there(world: &World, id: ExecutionId) -> bool {
 }
 
 #[tokio::test]
-async fn what_ended_long_ago_goes_with_its_nodes_and_its_dead_letter_and_the_rest_stays() {
+async fn an_old_execution_is_deleted_with_its_nodes_and_dead_letter_and_the_rest_stays() {
     let world = World::new().await;
     let mut old = Vec::new();
     for outcome in [Status::Completed, Status::Failed, Status::Canceled, Status::TimedOut] {
@@ -115,7 +115,7 @@ async fn an_idempotency_key_is_remembered_for_a_day_however_short_the_retention(
 }
 
 #[tokio::test]
-async fn a_root_stays_while_a_descendant_lives_and_takes_them_along_when_none_does() {
+async fn a_root_is_kept_while_a_descendant_is_open_and_then_deleted_with_all() {
     let world = World::new().await;
     let root = ended(&world, 40, 35, Status::Completed).await;
     let child = accepted(&world, 40, |_| {}).await;
@@ -123,14 +123,14 @@ async fn a_root_stays_while_a_descendant_lives_and_takes_them_along_when_none_do
         "UPDATE workflow_execution SET parent = $1, root = $1, depth = 1, parent_node = id::text, parent_iteration = 0,
         parent_attempt = 1 WHERE id = $2";
     world.run_sql(tie, &[&root.0, &child.0]).await;
-    assert_eq!(retire(&world, 30).await, 0, "under a live child");
+    assert_eq!(retire(&world, 30).await, 0, "it has an open child");
     world.finish(child, Status::Completed).await;
-    assert_eq!(retire(&world, 30).await, 2, "the child goes with its root, whenever it ended");
+    assert_eq!(retire(&world, 30).await, 2, "the child is deleted with its root, whenever it ended");
     assert_eq!(world.count("workflow_execution").await, 0);
 }
 
 #[tokio::test]
-async fn activity_has_an_age_of_its_own_and_goes_a_bounded_number_at_a_time() {
+async fn activities_have_their_own_age_and_are_deleted_in_bounded_slices() {
     let world = World::new().await;
     world.tenant("PRO").await;
     let all = world.count("activity").await;
@@ -146,7 +146,7 @@ async fn activity_has_an_age_of_its_own_and_goes_a_bounded_number_at_a_time() {
     assert_eq!(walk(&world, Section::Activity, 1, slice.next, 1).await, all.unsigned_abs() - 2);
 }
 
-/// A root that ended long ago, so many descendants of it, and so many nodes of its own.
+/// A root that ended long ago, with this many descendants and nodes.
 async fn tree(world: &World, descendants: i32, nodes: i32) -> ExecutionId {
     let root = ended(world, 40, 35, Status::Completed).await;
     let below = "INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, completed_at,
@@ -165,7 +165,7 @@ async fn tree(world: &World, descendants: i32, nodes: i32) -> ExecutionId {
 }
 
 #[tokio::test]
-async fn a_large_tree_goes_in_slices_and_a_crash_between_two_leaves_nothing_behind() {
+async fn a_large_tree_is_deleted_in_slices_and_a_crash_between_two_leaves_nothing_behind() {
     let world = World::new().await;
     let (few, each) = (4, 40);
     let root = tree(&world, 100, 1_000).await;
@@ -177,7 +177,7 @@ async fn a_large_tree_goes_in_slices_and_a_crash_between_two_leaves_nothing_behi
         assert!(before - after <= i64::from(few + each), "one slice deleted {} rows", before - after);
         let half = is_there(&world, root).await && world.count("workflow_execution_node").await < 1_000;
         assert!(!half, "nobody sees half of an execution");
-        // After every third slice the process dies, and its successor begins at the oldest.
+        // After every third slice the process dies, and the next one starts at the oldest.
         slices += 1;
         from = if slices % 3 == 0 { None } else { slice.next };
         before = after;
@@ -188,7 +188,7 @@ async fn a_large_tree_goes_in_slices_and_a_crash_between_two_leaves_nothing_behi
 }
 
 #[tokio::test]
-async fn a_walk_goes_on_where_its_last_slice_ended() {
+async fn a_walk_continues_where_its_last_slice_ended() {
     let world = World::new().await;
     for _ in 0..5 {
         accepted(&world, 50, |_| {}).await;
@@ -199,7 +199,7 @@ async fn a_walk_goes_on_where_its_last_slice_ended() {
         let slice = world.store.retire(Section::Executions, DAY * 30, from, 2).await.expect("an answer");
         from = slice.next;
     }
-    assert!(!is_there(&world, behind).await, "the third slice of two is behind the five that wait");
+    assert!(!is_there(&world, behind).await, "the third slice of two is after the five that are kept");
     let end = world.store.retire(Section::Executions, DAY * 30, from, 2).await.expect("an answer");
     assert_eq!(end.next, None);
 }

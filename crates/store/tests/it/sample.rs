@@ -1,4 +1,4 @@
-//! How the queue stands, as gauges tell it.
+//! Tests the samples of the queue that the gauges use.
 
 use store::signals::sample::Sample;
 
@@ -27,7 +27,7 @@ async fn a_sample_counts_stages_slots_limits_and_the_oldest() {
 }
 
 #[tokio::test]
-async fn delayed_items_are_told_for_shard_zero_alone_whatever_their_shard() {
+async fn delayed_items_of_all_shards_are_counted_only_for_shard_zero() {
     let world = World::new().await;
     let workspace = world.workspace_weighing("FREE", 1, Some(7)).await;
     let definition = world.definition(workspace, Limits::default()).await;
@@ -43,7 +43,7 @@ async fn delayed_items_are_told_for_shard_zero_alone_whatever_their_shard() {
 }
 
 #[tokio::test]
-async fn the_oldest_snapshot_is_told_while_it_is_held() {
+async fn the_oldest_snapshot_is_reported_while_it_is_held() {
     let world = World::new().await;
     let holder = world.database.client().await;
     holder.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.expect("a snapshot");

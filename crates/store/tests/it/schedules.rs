@@ -1,4 +1,5 @@
-//! Ticks are taken once whoever looks, with the start they make; what cannot start says so on its tick.
+//! Schedules: each tick fires once, in the same commit as its start, whichever process polls. A tick that cannot start
+//! an execution stores the reason.
 
 use std::time::Duration;
 
@@ -8,16 +9,16 @@ use kernel::queue::Priority;
 use kernel::schedule::{CatchUp, Overlap, Rule, Status, TickStatus, Timing};
 use serde_json::{Value, json};
 use store::definition::NewVersion;
-use store::queue::enqueue::Accepted;
+use store::queue::enqueue::EnqueueOutcome;
 use store::retention::Section;
-use store::schedule::fire::{Due, Fired, Triggered, Verdict};
-use store::workspace::Change;
+use store::schedule::fire::{DueSchedule, FireOutcome, InputCheck, ManualRunOutcome};
+use store::workspace::WorkspaceChange;
 use store::{Error, new_id};
 use uuid::Uuid;
 
 use crate::support::{Limits, World, new_version, race, start};
 
-const GOOD: Verdict = Ok((None, None));
+const GOOD: InputCheck = Ok((None, None));
 
 fn hourly(overlap: Overlap, catch_up: CatchUp) -> Rule {
     Rule {
@@ -30,7 +31,7 @@ fn hourly(overlap: Overlap, catch_up: CatchUp) -> Rule {
     }
 }
 
-/// A schedule of which this many ticks are due: the last hours'.
+/// A schedule with this many due ticks, in the last hours.
 async fn due(world: &World, workspace: WorkspaceId, definition: DefinitionId, rule: &Rule, ticks: i32) -> Uuid {
     let later = world.store.now().await.expect("a time") + jiff::SignedDuration::from_hours(1);
     let id = world.store.create_schedule(workspace, definition, rule, later, "test").await.expect("a schedule");
@@ -38,28 +39,28 @@ async fn due(world: &World, workspace: WorkspaceId, definition: DefinitionId, ru
     id
 }
 
-/// Lets ticks of the last hours be due.
+/// Makes ticks of the last hours due.
 async fn back(world: &World, id: Uuid, ticks: i32) {
     let hours =
         "UPDATE schedule SET next_at = date_trunc('hour', now()) - make_interval(hours => $2 - 1) WHERE id = $1";
     world.run_sql(hours, &[&id, &ticks]).await;
 }
 
-async fn looks(world: &World) -> Vec<Due> {
+async fn looks(world: &World) -> Vec<DueSchedule> {
     let mut due = world.store.due_schedules(100).await.expect("a look");
     due.extend(world.store.buffered_schedules(None, 100).await.expect("a page").0);
     due
 }
 
-async fn fire(world: &World, verdict: &Verdict) -> Vec<TickStatus> {
-    let mut told = Vec::new();
+async fn fire(world: &World, verdict: &InputCheck) -> Vec<TickStatus> {
+    let mut outcome = Vec::new();
     for due in looks(world).await {
         match world.store.fire(&due, verdict, None).await.expect("a tick") {
-            Fired::Done(ticks) => told.extend(ticks.into_iter().map(|(status, _)| status)),
+            FireOutcome::Done(ticks) => outcome.extend(ticks.into_iter().map(|(status, _)| status)),
             other => panic!("{other:?}"),
         }
     }
-    told
+    outcome
 }
 
 async fn executions(world: &World) -> Vec<ExecutionId> {
@@ -70,48 +71,48 @@ async fn executions(world: &World) -> Vec<ExecutionId> {
 use TickStatus::{Buffered, Failed, Refused, Skipped, Started};
 
 #[tokio::test]
-async fn of_eight_who_look_one_takes_each_tick_and_starts_its_execution() {
+async fn of_eight_concurrent_polls_one_fires_each_tick() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let rule = hourly(Overlap::Allow, CatchUp::All);
     for _ in 0..10 {
         due(&world, workspace, definition, &rule, 5).await;
     }
-    let told = race(&world.store, 8, |_, store| async move {
+    let outcome = race(&world.store, 8, |_, store| async move {
         let mut started = 0;
         for due in store.due_schedules(100).await.expect("a look") {
-            if let Fired::Done(ticks) = store.fire(&due, &GOOD, None).await.expect("a tick") {
+            if let FireOutcome::Done(ticks) = store.fire(&due, &GOOD, None).await.expect("a tick") {
                 started += ticks.len();
             }
         }
         started
     })
     .await;
-    assert_eq!(told.iter().sum::<usize>(), 50, "{told:?}");
+    assert_eq!(outcome.iter().sum::<usize>(), 50, "{outcome:?}");
     assert_eq!((world.count("workflow_execution").await, world.count("execution_queue").await), (50, 50));
     assert_eq!(world.count("schedule_tick WHERE status = 'STARTED'").await, 50);
-    assert!(looks(&world).await.is_empty(), "all have moved on");
+    assert!(looks(&world).await.is_empty(), "all have advanced");
     let apart = "(SELECT DISTINCT trigger->>'schedule', trigger->>'tick' FROM workflow_execution WHERE trigger->>'type' = 'schedule') x";
     assert_eq!(world.count(apart).await, 50);
 }
 
 #[tokio::test]
-async fn a_tick_that_was_taken_is_never_taken_again_even_if_its_schedule_is_set_back() {
+async fn a_tick_fires_once_even_if_its_schedule_is_set_back() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let id = due(&world, workspace, definition, &hourly(Overlap::Allow, CatchUp::Last), 1).await;
     assert_eq!(fire(&world, &GOOD).await, [Started]);
     back(&world, id, 1).await;
-    assert_eq!(fire(&world, &GOOD).await, [], "it is known, and passed over");
+    assert_eq!(fire(&world, &GOOD).await, [], "it is stored, and skipped");
     back(&world, id, 1).await;
-    // Without the tick's row, the execution's key still knows it.
+    // Without the tick's row, the execution's idempotency key still prevents a second start.
     world.run_sql("DELETE FROM schedule_tick WHERE schedule_id = $1", &[&id]).await;
     assert_eq!(fire(&world, &GOOD).await, [Started]);
     assert_eq!(world.count("workflow_execution").await, 1);
 }
 
 #[tokio::test]
-async fn what_was_missed_follows_the_policy_and_is_written_once() {
+async fn missed_ticks_follow_the_policy_and_are_written_once() {
     for (catch_up, expected) in
         [(CatchUp::All, vec![Started, Started, Started]), (CatchUp::Last, vec![Skipped, Started])]
     {
@@ -131,7 +132,7 @@ async fn what_was_missed_follows_the_policy_and_is_written_once() {
     assert_eq!(fire(&world, &GOOD).await, [Skipped]);
     assert_eq!((world.count("workflow_execution").await, world.count("schedule_tick").await), (0, 1));
     let reason: String = world.get("SELECT reason FROM schedule_tick", &[]).await;
-    assert!(reason.starts_with("missed, with those until "), "{reason}");
+    assert!(reason.starts_with("missed, as were all later ticks before"), "{reason}");
 }
 
 #[tokio::test]
@@ -159,18 +160,18 @@ async fn a_tick_beside_an_open_execution_is_skipped_buffered_or_started() {
 }
 
 #[tokio::test]
-async fn what_cannot_start_says_why_and_the_schedule_goes_on() {
+async fn a_tick_that_cannot_start_says_why_and_the_schedule_continues() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let rule = hourly(Overlap::Skip, CatchUp::All);
     let id = due(&world, workspace, definition, &rule, 2).await;
-    let bad: Verdict = Err("input/region: is missing".to_owned());
-    assert_eq!(fire(&world, &bad).await, [Failed, Failed], "what did not start is not open");
-    let told = world.store.ticks(id, None, 10).await.expect("ticks");
-    assert_eq!(told[0].reason.as_deref(), Some("input/region: is missing"));
+    let bad: InputCheck = Err("input/region: is missing".to_owned());
+    assert_eq!(fire(&world, &bad).await, [Failed, Failed], "an execution that did not start is not open");
+    let outcome = world.store.ticks(id, None, 10).await.expect("ticks");
+    assert_eq!(outcome[0].reason.as_deref(), Some("input/region: is missing"));
     assert_eq!(world.store.schedule(id, None).await.expect("it").status, Status::Active);
 
-    let change = Change { max_backlog: Some(Some(1)), ..Change::default() };
+    let change = WorkspaceChange { max_backlog: Some(Some(1)), ..WorkspaceChange::default() };
     world.store.change_workspace(workspace, &change, "test").await.expect("changed");
     world.accept_many(workspace, definition, 1).await;
     due(&world, workspace, definition, &hourly(Overlap::Allow, CatchUp::All), 1).await;
@@ -187,22 +188,22 @@ async fn what_cannot_start_says_why_and_the_schedule_goes_on() {
 }
 
 #[tokio::test]
-async fn a_start_judged_by_another_version_is_judged_anew() {
+async fn a_start_checked_against_another_version_is_checked_again() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     due(&world, workspace, definition, &hourly(Overlap::Allow, CatchUp::All), 2).await;
     let look = looks(&world).await;
-    let stale: Verdict = Ok((None, Some(VersionId(new_id()))));
-    assert_eq!(world.store.fire(&look[0], &stale, None).await.expect("an answer"), Fired::Moved);
+    let stale: InputCheck = Ok((None, Some(VersionId(new_id()))));
+    assert_eq!(world.store.fire(&look[0], &stale, None).await.expect("an answer"), FireOutcome::VersionChanged);
     assert_eq!((world.count("schedule_tick").await, world.count("workflow_execution").await), (0, 0));
     assert_eq!(fire(&world, &GOOD).await, [Started, Started]);
     assert_eq!(
         world.store.fire(&look[0], &GOOD, None).await.expect("an answer"),
-        Fired::Done(vec![]),
+        FireOutcome::Done(vec![]),
         "nothing is due"
     );
-    let changed = Due { revision: 2, ..look[0].clone() };
-    assert_eq!(world.store.fire(&changed, &GOOD, None).await.expect("an answer"), Fired::Lost);
+    let changed = DueSchedule { revision: 2, ..look[0].clone() };
+    assert_eq!(world.store.fire(&changed, &GOOD, None).await.expect("an answer"), FireOutcome::Lost);
 }
 
 #[tokio::test]
@@ -223,7 +224,7 @@ async fn a_pause_keeps_what_was_missed_and_a_single_time_ends_its_schedule() {
     let over = world.store.schedule(once, None).await.expect("it");
     assert_eq!(
         (over.status, over.next_at, over.reason.as_deref()),
-        (Status::Ended, None, Some("its time has come and gone"))
+        (Status::Ended, None, Some("the schedule has no more ticks"))
     );
     assert!(matches!(world.store.pause_schedule(once, None, true, "test").await, Err(Error::Conflict(_))));
     assert_eq!(
@@ -234,7 +235,7 @@ async fn a_pause_keeps_what_was_missed_and_a_single_time_ends_its_schedule() {
 }
 
 #[tokio::test]
-async fn a_deleted_definition_ends_its_schedules_and_a_gone_workspace_is_found_at_the_tick() {
+async fn a_deleted_definition_ends_its_schedules_and_a_deleted_workspace_ends_them_at_the_next_tick() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let id = due(&world, workspace, definition, &hourly(Overlap::BufferOne, CatchUp::All), 2).await;
@@ -251,7 +252,7 @@ async fn a_deleted_definition_ends_its_schedules_and_a_gone_workspace_is_found_a
 }
 
 #[tokio::test]
-async fn a_trigger_starts_now_once_a_key_and_counts_as_a_run() {
+async fn a_manual_run_starts_now_once_per_key_and_counts_as_a_run() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let id = due(&world, workspace, definition, &hourly(Overlap::Skip, CatchUp::Last), 1).await;
@@ -260,19 +261,19 @@ async fn a_trigger_starts_now_once_a_key_and_counts_as_a_run() {
         let idempotency = Some(("k".to_owned(), vec![1]));
         store::queue::enqueue::Start { idempotency, ..start(workspace, definition) }
     };
-    let told = world.store.trigger(&look, asked(), None, None, "key:1").await.expect("an answer");
-    let Triggered::Accepted(Accepted::New { execution, .. }) = told else { panic!("{told:?}") };
-    let again = world.store.trigger(&look, asked(), None, None, "key:1").await.expect("an answer");
-    assert_eq!(again, Triggered::Accepted(Accepted::Existing { execution }));
-    let changed = Due { revision: 9, ..look };
+    let outcome = world.store.run_schedule(&look, asked(), None, None, "key:1").await.expect("an answer");
+    let ManualRunOutcome::Enqueued(EnqueueOutcome::New { execution, .. }) = outcome else { panic!("{outcome:?}") };
+    let again = world.store.run_schedule(&look, asked(), None, None, "key:1").await.expect("an answer");
+    assert_eq!(again, ManualRunOutcome::Enqueued(EnqueueOutcome::Existing { execution }));
+    let changed = DueSchedule { revision: 9, ..look };
     assert_eq!(
-        world.store.trigger(&changed, asked(), None, None, "key:1").await.expect("an answer"),
-        Triggered::Changed
+        world.store.run_schedule(&changed, asked(), None, None, "key:1").await.expect("an answer"),
+        ManualRunOutcome::Changed
     );
     let ticks = world.store.ticks(id, None, 10).await.expect("ticks");
     assert_eq!((ticks.len(), ticks[0].by_hand, ticks[0].execution), (1, true, Some(execution)));
-    assert_eq!(world.count("activity WHERE action = 'schedule.trigger'").await, 1);
-    assert_eq!(fire(&world, &GOOD).await, [Skipped], "it runs already");
+    assert_eq!(world.count("activity WHERE action = 'schedule.run'").await, 1);
+    assert_eq!(fire(&world, &GOOD).await, [Skipped], "it is already running");
 }
 
 async fn published(world: &World, workspace: WorkspaceId, id: DefinitionId, rules: Value) -> Result<String, Error> {
@@ -283,7 +284,7 @@ async fn published(world: &World, workspace: WorkspaceId, id: DefinitionId, rule
 }
 
 #[tokio::test]
-async fn publishing_replaces_what_a_document_asks_for_and_keeps_the_place_of_what_stays() {
+async fn publishing_replaces_schedules_and_keeps_the_next_tick_of_unchanged_ones() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let own = due(&world, workspace, definition, &hourly(Overlap::Skip, CatchUp::Last), 1).await;
@@ -305,26 +306,26 @@ async fn publishing_replaces_what_a_document_asks_for_and_keeps_the_place_of_wha
         world.store.delete_schedule(first[0], None, "test").await,
         world
             .store
-            .change_schedule(first[0], None, &hourly(Overlap::Skip, CatchUp::Last), now.created_at, "test")
+            .change_schedule((first[0], 2), None, &hourly(Overlap::Skip, CatchUp::Last), now.created_at, "test")
             .await,
     ] {
         assert!(matches!(&refused, Err(Error::Conflict(why)) if why.contains("on: schedule")), "{refused:?}");
     }
     published(&world, workspace, definition, json!([])).await.expect("published");
-    assert_eq!(of().await.iter().map(|it| it.id).collect::<Vec<_>>(), [own], "made by hand, it stays");
-    let told = world.count("activity WHERE subject_type = 'schedule'").await;
-    assert_eq!(told, 1 + 3 + 3, "each made and each gone");
+    assert_eq!(of().await.iter().map(|it| it.id).collect::<Vec<_>>(), [own], "created through the API, it stays");
+    let outcome = world.count("activity WHERE subject_type = 'schedule'").await;
+    assert_eq!(outcome, 1 + 3 + 3, "each creation and each deletion");
 }
 
 #[tokio::test]
-async fn a_workspace_has_only_so_many_and_a_schedule_keeps_only_so_many_ticks() {
+async fn schedules_per_workspace_and_ticks_per_schedule_are_bounded() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let rule = hourly(Overlap::Allow, CatchUp::Last);
     let id = due(&world, workspace, definition, &rule, 1).await;
     let more = "INSERT INTO schedule (id, workspace_id, workflow_definition_id, cron, timezone, overlap, catch_up, next_at)
                 SELECT gen_random_uuid(), $1, $2, '0 0 * * *', 'UTC', 'skip', 'last', now() + interval '1 day' FROM generate_series(1, $3::int)";
-    let missing = i32::try_from(store::schedule::MOST).expect("a small number") - 1;
+    let missing = i32::try_from(store::schedule::MAX_SCHEDULES).expect("a small number") - 1;
     world.run_sql(more, &[&workspace.0, &definition.0, &missing]).await;
     let at = world.store.now().await.expect("a time");
     let refused = world.store.create_schedule(workspace, definition, &rule, at, "test").await;
@@ -336,31 +337,38 @@ async fn a_workspace_has_only_so_many_and_a_schedule_keeps_only_so_many_ticks() 
 }
 
 #[tokio::test]
-async fn a_changed_schedule_leaves_no_tick_waiting_and_comes_to_its_time() {
+async fn a_changed_schedule_drops_its_buffered_tick_and_fires_at_its_new_time() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let id = due(&world, workspace, definition, &hourly(Overlap::BufferOne, CatchUp::All), 2).await;
     assert_eq!(fire(&world, &GOOD).await, [Started, Buffered]);
     let at = world.store.now().await.expect("a time");
     let once = Rule { timing: Timing::At { at }, ..hourly(Overlap::Allow, CatchUp::Last) };
-    world.store.change_schedule(id, None, &once, at, "test").await.expect("changed");
+    let revision = world.store.schedule(id, None).await.expect("it").revision;
+    world.store.change_schedule((id, revision), None, &once, at, "test").await.expect("changed");
+    let outdated = world.store.change_schedule((id, revision), None, &once, at, "test").await;
+    assert!(matches!(&outdated, Err(Error::Conflict(_))), "another request changed it: {outdated:?}");
     let changed = world.store.schedule(id, None).await.expect("it");
     assert_eq!((changed.buffered_at, world.count("schedule_tick WHERE status = 'BUFFERED'").await), (None, 0));
-    assert_eq!(world.count("schedule_tick WHERE reason = 'the schedule was changed while it waited'").await, 1);
+    assert_eq!(
+        world.count("schedule_tick WHERE reason = 'the schedule was changed while the tick was buffered'").await,
+        1
+    );
     assert_eq!(fire(&world, &GOOD).await, [Started]);
     assert_eq!(world.store.schedule(id, None).await.expect("it").status, Status::Ended);
 
-    // The last tick of all has nothing to wait for.
+    // The last tick of a schedule has nothing to wait for.
     let at = world.store.now().await.expect("a time");
     let last = Rule { timing: Timing::At { at }, ..hourly(Overlap::BufferOne, CatchUp::Last) };
-    world.store.change_schedule(id, None, &last, at, "test").await.expect("changed");
+    let revision = world.store.schedule(id, None).await.expect("it").revision;
+    world.store.change_schedule((id, revision), None, &last, at, "test").await.expect("changed");
     assert_eq!(fire(&world, &GOOD).await, [Buffered, Skipped]);
     assert_eq!(world.store.schedule(id, None).await.expect("it").status, Status::Ended);
     assert_eq!(world.count("schedule_tick WHERE status = 'BUFFERED'").await, 0);
 }
 
 #[tokio::test]
-async fn a_schedule_in_trouble_is_put_off_for_longer_each_time_and_keeps_no_other_waiting() {
+async fn a_failing_schedule_backs_off_and_delays_no_other() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let rule = hourly(Overlap::Allow, CatchUp::Last);
@@ -371,15 +379,18 @@ async fn a_schedule_in_trouble_is_put_off_for_longer_each_time_and_keeps_no_othe
     let fine = due(&world, workspace, definition, &rule, 1).await;
     let look = async || world.store.due_schedules(3).await.expect("a look");
     let first = look().await;
-    assert_eq!(first.iter().filter(|due| troubled.contains(&due.id)).count(), 3, "they fill the look");
+    assert_eq!(first.iter().filter(|due| troubled.contains(&due.id)).count(), 3, "they fill the page");
     for due in &first {
-        world.store.put_off_schedule(due).await.expect("put off");
+        world.store.back_off_schedule(due).await.expect("put off");
     }
     assert_eq!(look().await.iter().map(|due| due.id).collect::<Vec<_>>(), [fine]);
     let wait = "SELECT extract(epoch FROM retry_at - now())::float8 FROM schedule WHERE id = $1";
     let longest: f64 = world.get(wait, &[&troubled[0]]).await;
-    assert!((590.0..=600.0).contains(&longest), "an hour late, it waits the most there is: {longest}");
-    assert!(world.store.next_tick().await.expect("a time").is_some_and(|seconds| seconds < 0.0), "the fine one is due");
+    assert!((590.0..=600.0).contains(&longest), "an hour late, it waits for the maximum: {longest}");
+    assert!(
+        world.store.next_tick().await.expect("a time").is_some_and(|seconds| seconds < 0.0),
+        "the healthy one is due"
+    );
     assert_eq!(fire(&world, &GOOD).await, [Started]);
     let next = world.store.next_tick().await.expect("a time").expect("one");
     assert!(next > 0.0, "nothing is due: {next}");
@@ -391,21 +402,21 @@ async fn a_schedule_in_trouble_is_put_off_for_longer_each_time_and_keeps_no_othe
         )
         .await;
     let again = look().await.remove(0);
-    world.store.put_off_schedule(&again).await.expect("put off");
+    world.store.back_off_schedule(&again).await.expect("put off");
     let shortest: f64 = world.get(wait, &[&troubled[0]]).await;
     assert!((4.0..=5.0).contains(&shortest), "{shortest}");
     world.run_sql("UPDATE schedule SET retry_at = now() - interval '1 s' WHERE id = $1", &[&troubled[0]]).await;
-    let stale = Due { revision: 9, ..again.clone() };
-    world.store.put_off_schedule(&stale).await.expect("nothing to put off");
-    assert_eq!(look().await.len(), 1, "what was changed since is not");
+    let stale = DueSchedule { revision: 9, ..again.clone() };
+    world.store.back_off_schedule(&stale).await.expect("nothing to put off");
+    assert_eq!(look().await.len(), 1, "a schedule changed since then is not delayed");
     back(&world, troubled[0], 1).await;
     assert_eq!(fire(&world, &GOOD).await, [Started]);
     let off: bool = world.get("SELECT retry_at IS NULL FROM schedule WHERE id = $1", &[&troubled[0]]).await;
-    assert!(off, "it is out of trouble");
+    assert!(off, "it has recovered");
 }
 
 #[tokio::test]
-async fn an_open_execution_is_known_behind_thousands_of_ticks() {
+async fn an_open_execution_is_found_behind_thousands_of_ticks() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let id = due(&world, workspace, definition, &hourly(Overlap::Skip, CatchUp::Last), 1).await;
@@ -427,13 +438,14 @@ async fn an_open_execution_is_known_behind_thousands_of_ticks() {
     world.finish(open, execution::Status::Completed).await;
     back(&world, id, 1).await;
     let look = looks(&world).await.remove(0);
-    let told = world.store.trigger(&look, start(workspace, definition), None, None, "key:1").await.expect("an answer");
-    assert!(matches!(told, Triggered::Accepted(Accepted::New { .. })), "{told:?}");
-    assert_eq!(world.count("schedule_tick").await, 1001, "a trigger prunes too");
+    let outcome =
+        world.store.run_schedule(&look, start(workspace, definition), None, None, "key:1").await.expect("an answer");
+    assert!(matches!(outcome, ManualRunOutcome::Enqueued(EnqueueOutcome::New { .. })), "{outcome:?}");
+    assert_eq!(world.count("schedule_tick").await, 1001, "a manual run prunes too");
 }
 
 #[tokio::test]
-async fn ticks_that_wait_are_looked_at_a_page_at_a_time_and_none_is_left_out() {
+async fn buffered_ticks_are_read_in_pages_and_none_is_missed() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("ENTERPRISE").await;
     for _ in 0..5 {
@@ -460,6 +472,6 @@ async fn ticks_that_wait_are_looked_at_a_page_at_a_time_and_none_is_left_out() {
     }
     let (turns, count) = pages().await;
     assert_eq!((turns.len(), count), (3, 3));
-    world.store.put_off_schedule(&turns[0]).await.expect("put off");
-    assert_eq!(pages().await.0.len(), 2, "one is in trouble");
+    world.store.back_off_schedule(&turns[0]).await.expect("put off");
+    assert_eq!(pages().await.0.len(), 2, "one is failing");
 }

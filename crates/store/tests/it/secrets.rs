@@ -1,8 +1,8 @@
-//! Secrets at rest: one row a name, versions that nobody sets twice, gone with their workspace.
+//! Stored secrets: there is one row per name, no version is set twice, and secrets are deleted with their workspace.
 
 use kernel::ids::WorkspaceId;
 use store::Error;
-use store::access::secret::{MOST, Sealed};
+use store::access::secret::{MAX_SECRETS, Sealed};
 use uuid::Uuid;
 
 use crate::support::World;
@@ -13,7 +13,7 @@ fn sealed(workspace: WorkspaceId, name: &str, version: i32) -> Sealed {
 }
 
 #[tokio::test]
-async fn each_setting_is_the_next_version_and_leaves_its_name_in_the_audit_log() {
+async fn each_set_makes_the_next_version_and_audits_only_the_name() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
     for version in 1..=3 {
@@ -22,7 +22,7 @@ async fn each_setting_is_the_next_version_and_leaves_its_name_in_the_audit_log()
         assert_eq!(set.expect("the next").version, version);
     }
     let found = world.store.sealed_secrets(workspace, &["API_KEY", "OTHER"]).await.expect("rows");
-    assert_eq!((found.len(), found[0].value.as_slice()), (1, b"value 3".as_slice()), "the newest alone");
+    assert_eq!((found.len(), found[0].value.as_slice()), (1, b"value 3".as_slice()), "only the newest");
     let listed = world.store.secrets(workspace, "", 10).await.expect("a list");
     assert_eq!((listed.len(), listed[0].version, listed[0].created_by.as_str()), (1, 3, "ann"));
     assert!(listed[0].created_at < listed[0].updated_at);
@@ -33,7 +33,7 @@ async fn each_setting_is_the_next_version_and_leaves_its_name_in_the_audit_log()
 }
 
 #[tokio::test]
-async fn a_version_that_was_overtaken_changes_nothing() {
+async fn a_version_set_by_another_request_first_changes_nothing() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
     let set = async |version| {
@@ -44,7 +44,7 @@ async fn a_version_that_was_overtaken_changes_nothing() {
     assert!(set(2).await);
     assert!(!set(4).await, "a version too far");
     assert_eq!(world.count("activity WHERE action = 'secret.set'").await, 2);
-    // Many at once: each version is set once.
+    // Concurrent sets: each version is set once.
     let store = &world.store;
     let racers = (0..8).map(|_| async move {
         let version = store.next_secret_version(workspace, "RACE").await.expect("known");
@@ -56,7 +56,7 @@ async fn a_version_that_was_overtaken_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_workspace_holds_so_many_and_its_secrets_go_with_it() {
+async fn secrets_per_workspace_are_bounded_and_deleted_with_it() {
     let world = World::new().await;
     let (workspace, other) = (world.workspace("PRO").await, world.workspace("PRO").await);
     for owner in [workspace, other] {
@@ -66,7 +66,7 @@ async fn a_workspace_holds_so_many_and_its_secrets_go_with_it() {
         .run_sql(
             "INSERT INTO secret (workspace_id, name, version, value_sealed, key_sealed, key_id, created_by)
              SELECT $1, 'S' || n, 1, '', '', 'k', 'ann' FROM generate_series(2, $2::bigint) n",
-            &[&workspace.0, &MOST],
+            &[&workspace.0, &MAX_SECRETS],
         )
         .await;
     assert!(matches!(world.store.next_secret_version(workspace, "ONE_MORE").await, Err(Error::Conflict(_))));
@@ -74,10 +74,10 @@ async fn a_workspace_holds_so_many_and_its_secrets_go_with_it() {
     assert_eq!(
         world.store.next_secret_version(workspace, "A").await.expect("known"),
         2,
-        "one that is there may change"
+        "an existing secret may change"
     );
     world.store.delete_workspace(workspace, "root").await.expect("deleted");
-    assert_eq!(world.count("secret").await, 1, "the other's stays");
+    assert_eq!(world.count("secret").await, 1, "the other workspace's stays");
     assert!(world.store.set_secret(&sealed(workspace, "A", 1), "ann").await.expect("an answer").is_none());
     for gone in [workspace, WorkspaceId(Uuid::nil())] {
         assert!(matches!(world.store.next_secret_version(gone, "A").await, Err(Error::NotFound)));
@@ -94,19 +94,19 @@ async fn a_data_key_is_replaced_only_under_the_version_it_was_read_at() {
     let nowhere = (WorkspaceId(Uuid::nil()), "");
     let mut found = Vec::new();
     let mut after = (nowhere.0, String::new());
-    while let Some(one) = world.store.secrets_under_others("new", (after.0, &after.1), 1).await.expect("rows").pop() {
+    while let Some(one) = world.store.secrets_to_reencrypt("new", (after.0, &after.1), 1).await.expect("rows").pop() {
         after = (one.workspace, one.name.clone());
         found.push(one);
     }
     assert_eq!(found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["A", "B", "a"], "one by one, all");
     world.store.set_secret(&sealed(workspace, "A", 2), "ann").await.expect("an answer").expect("set meanwhile");
-    assert!(!world.store.reseal_secret(&found[0], b"resealed", "new").await.expect("an answer"));
-    assert!(world.store.reseal_secret(&found[1], b"resealed", "new").await.expect("an answer"));
-    assert!(!world.store.reseal_secret(&found[1], b"resealed", "new").await.expect("an answer"), "twice");
+    assert!(!world.store.reencrypt_secret(&found[0], b"resealed", "new").await.expect("an answer"));
+    assert!(world.store.reencrypt_secret(&found[1], b"resealed", "new").await.expect("an answer"));
+    assert!(!world.store.reencrypt_secret(&found[1], b"resealed", "new").await.expect("an answer"), "twice");
     let moved: bool =
         world.get("SELECT updated_at > created_at + interval '1 s' FROM secret WHERE name = 'B'", &[]).await;
-    assert!(!moved, "it was not set anew");
-    let left = world.store.secrets_under_others("new", nowhere, 10).await.expect("rows");
+    assert!(!moved, "it was not set again");
+    let left = world.store.secrets_to_reencrypt("new", nowhere, 10).await.expect("rows");
     assert_eq!(left.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["A", "a"]);
 }
 

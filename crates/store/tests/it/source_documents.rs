@@ -1,16 +1,16 @@
-//! The "Testing" sections of the source documents, line by line, as far as they concern the store.
-//! Where the service differs on purpose (`design.md` §16), the test says what holds instead.
+//! Tests the "Testing" sections of the source documents line by line, as far as they concern the store. Where the
+//! service differs on purpose (`design.md` §16), the test checks what the service does instead.
 
 use std::time::Duration;
 
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, WorkspaceId};
-use kernel::queue::{Answer, Decision, decide};
+use kernel::queue::{Decision, StartOutcome, decide};
 use kernel::run::failure::{Class, Failure};
 use serde_json::json;
 use store::new_id;
 use store::queue::enqueue::Start;
-use store::run::{BeginAnswer, End, Ending};
+use store::run::{BeginOutcome, End, Ending};
 
 use crate::support::{ENGINE, STALE_AFTER, UNSTEADY, World, race, start};
 
@@ -50,7 +50,7 @@ async fn process_all_items_with_capacity_available_and_mark_all_items_as_dispatc
     let claim = ClaimId(new_id());
     let claims = world.claim_as(world.me, claim, None, workspace, BATCH).await;
     let items: Vec<_> = claims.items.iter().map(|item| item.item).collect();
-    assert_eq!(world.store.dispatched(&items, claim).await.expect("dispatched").len(), 10);
+    assert_eq!(world.store.mark_dispatched(&items, claim).await.expect("dispatched").len(), 10);
     for execution in accepted {
         assert_eq!(world.state(execution).await, "PENDING, DISPATCHED");
     }
@@ -62,11 +62,11 @@ async fn workflows_started_with_correct_input_and_execution_entity_created_with_
     let (workspace, definition) = world.tenant("PRO").await;
     let asked = Start { input: Some(json!({ "order": 7 })), ..start(workspace, definition) };
     world.accept(std::slice::from_ref(&asked)).await;
-    let before = world.store.execution(asked.execution, Some(workspace)).await.expect("there from the start on");
+    let before = world.store.execution(asked.execution, Some(workspace)).await.expect("it exists from the start on");
     assert_eq!((before.status, before.input), (Status::Pending, asked.input.clone()));
     world.claim(workspace, BATCH).await;
     let answers = world.store.begin(&[asked.execution], ENGINE, world.me).await.expect("begun");
-    let BeginAnswer::Granted(begun) = &answers[0].1 else { panic!("{answers:?}") };
+    let BeginOutcome::Granted(begun) = &answers[0].1 else { panic!("{answers:?}") };
     assert_eq!((Some(&begun.input), begun.workspace, begun.definition), (asked.input.as_ref(), workspace, definition));
     assert_eq!(world.state(asked.execution).await, "RUNNING, DISPATCHED");
 }
@@ -78,8 +78,8 @@ async fn empty_queue_claim_returns_0_items_early_return() {
     let world = World::new().await;
     let (workspace, _) = world.tenant("PRO").await;
     let claims = world.claim(workspace, BATCH).await;
-    assert_eq!((claims.items.len(), claims.asked[0].more), (0, false));
-    assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), [], "so it is not even asked");
+    assert_eq!((claims.items.len(), claims.workspaces[0].more), (0, false));
+    assert_eq!(world.store.sweep(&[workspace.shard()]).await.expect("a sweep"), [], "so the sweep does not find it");
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn workspace_at_capacity_items_stay_pending_and_no_attempt_is_burnt() {
     world.claim(workspace, BATCH).await;
     for _ in 0..10 {
         let claims = world.claim(workspace, BATCH).await;
-        assert!(claims.items.is_empty() && claims.asked[0].at_capacity());
+        assert!(claims.items.is_empty() && claims.workspaces[0].is_full_with_items_waiting());
     }
     for execution in &accepted[1..] {
         assert_eq!(world.state(*execution).await, "PENDING, PENDING");
@@ -102,7 +102,7 @@ async fn workspace_at_capacity_items_stay_pending_and_no_attempt_is_burnt() {
     );
     assert_eq!(world.count("execution_queue WHERE attempt_count > 0").await, 0);
     world.finish(accepted[0], Status::Completed).await;
-    assert_eq!(world.claim(workspace, BATCH).await.items[0].item.execution(), accepted[1], "the next in line goes");
+    assert_eq!(world.claim(workspace, BATCH).await.items[0].item.execution(), accepted[1], "the next item starts");
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn a_full_workspace_at_the_head_of_the_queue_starves_nobody() {
         world.accept_many(workspace, definition, 20).await;
     }
     world.claim(full, BATCH).await;
-    assert_eq!(world.store.sweep(3).await.expect("a sweep"), [(other, 1)]);
+    assert_eq!(world.store.sweep(&[3]).await.expect("a sweep"), [(other, 1)]);
     assert_eq!(world.claim(other, BATCH).await.items.len(), 1);
 }
 
@@ -127,8 +127,8 @@ async fn queue_item_with_execution_id_set_reuses_existing_execution() {
     for _ in 0..3 {
         let (item, claim) = world.claim_one(world.me, workspace).await;
         assert_eq!((item.execution(), item.execution().engine_id()), (accepted[0], engine_id.clone()));
-        world.store.requeue(item, claim, "refused", Duration::ZERO).await.expect("requeued");
-        world.store.ripen().await.expect("ripened");
+        world.store.requeue_refused(item, claim, "refused", Duration::ZERO).await.expect("requeued");
+        world.store.promote().await.expect("promoted");
     }
     assert_eq!(world.count("workflow_execution").await, 1, "one execution, whatever happened to its starts");
 }
@@ -141,8 +141,8 @@ async fn workspace_deleted_during_processing_marks_item_failed() {
     world.run_sql("UPDATE workspace SET deleted_at = now() WHERE id = $1", &[&workspace.0]).await;
     let claimed = [gone(accepted[0], claim, Class::WorkspaceGone)];
     assert!(world.store.complete(&claimed, None, "test").await.expect("an ending")[0].applied);
-    let waiting = world.store.orphaned_items(workspace.shard()).await.expect("orphaned items");
-    assert_eq!(waiting.len(), 1, "what waited is found too");
+    let waiting = world.store.items_of_deleted(workspace.shard()).await.expect("items of deleted workspaces");
+    assert_eq!(waiting.len(), 1, "a queued item is found too");
     assert_eq!((waiting[0].item, waiting[0].workspace_gone), (accepted[1].queue_item(), true));
     let mut ending = gone(accepted[1], claim, Class::WorkspaceGone);
     ending.claim = None;
@@ -160,7 +160,7 @@ async fn workflow_definition_deleted_during_processing_marks_item_failed() {
     world.run_sql("UPDATE workflow_definition SET deleted_at = now() WHERE id = $1", &[&definition.0]).await;
     let claim = ClaimId(new_id());
     let claims = world.claim_as(world.me, claim, Some(ENGINE), workspace, BATCH).await;
-    assert!(claims.items[0].gone);
+    assert!(claims.items[0].definition_deleted);
     let ending = gone(accepted[0], claim, Class::DefinitionGone);
     assert!(world.store.complete(&[ending], None, "test").await.expect("an ending")[0].applied);
     assert_eq!(world.state(accepted[0]).await, "FAILED, FAILED");
@@ -175,10 +175,10 @@ async fn engine_down_items_keep_claim_and_slot_and_no_attempt_is_burnt() {
     let world = World::new().await;
     let (workspace, _, accepted) = pending(&world, 1).await;
     let (item, claim) = world.claim_one(world.me, workspace).await;
-    let decision = decide(Answer::Unavailable("down".to_owned()), 0, 3, false);
+    let decision = decide(StartOutcome::Unavailable("down".to_owned()), 0, 3, false);
     assert!(matches!(decision, Decision::Hold { .. }));
     assert_eq!(world.state(accepted[0]).await, "PENDING, CLAIMED");
-    assert_eq!(world.store.dispatched(&[item], claim).await.expect("later"), [item]);
+    assert_eq!(world.store.mark_dispatched(&[item], claim).await.expect("later"), [item]);
     assert_eq!(world.count("execution_queue WHERE attempt_count > 0").await, 0);
 }
 
@@ -187,14 +187,14 @@ async fn start_failure_keeps_the_execution_and_triggers_retry() {
     let world = World::new().await;
     let (workspace, _, accepted) = pending(&world, 1).await;
     let (item, claim) = world.claim_one(world.me, workspace).await;
-    let Decision::Requeue { reason, backoff } = decide(Answer::Refused("bad".to_owned()), 0, 3, false) else {
+    let Decision::Requeue { reason, backoff } = decide(StartOutcome::Refused("bad".to_owned()), 0, 3, false) else {
         panic!("not requeued");
     };
-    assert_eq!(world.store.requeue(item, claim, &reason, backoff).await.expect("requeued"), 1);
+    assert_eq!(world.store.requeue_refused(item, claim, &reason, backoff).await.expect("requeued"), 1);
     assert_eq!(world.state(accepted[0]).await, "PENDING, PENDING");
     assert_eq!(world.claim(workspace, BATCH).await.items.len(), 0, "it backs off");
     world.run_sql("UPDATE execution_queue SET available_at = now()", &[]).await;
-    world.store.ripen().await.expect("ripened");
+    world.store.promote().await.expect("promoted");
     let again = world.claim(workspace, BATCH).await;
     assert_eq!((again.items[0].item, again.items[0].attempts), (item, 1), "the same execution again");
 }
@@ -203,19 +203,19 @@ async fn start_failure_keeps_the_execution_and_triggers_retry() {
 async fn max_attempts_reached_marks_item_as_failed() {
     let world = World::new().await;
     let (workspace, _, accepted) = pending(&world, 1).await;
-    let mut told = Vec::new();
+    let mut result = Vec::new();
     for _ in 0..3 {
         let claim = ClaimId(new_id());
         let claims = world.claim_as(world.me, claim, None, workspace, 1).await;
         let item = &claims.items[0];
-        match decide(Answer::Refused("too large".to_owned()), item.attempts, 3, item.in_doubt) {
+        match decide(StartOutcome::Refused("too large".to_owned()), item.attempts, 3, item.in_doubt) {
             Decision::Requeue { reason, .. } => {
-                told.push("requeued");
-                world.store.requeue(item.item, claim, &reason, Duration::ZERO).await.expect("requeued");
-                world.store.ripen().await.expect("ripened");
+                result.push("requeued");
+                world.store.requeue_refused(item.item, claim, &reason, Duration::ZERO).await.expect("requeued");
+                world.store.promote().await.expect("promoted");
             }
             Decision::GiveUp { reason } => {
-                told.push("given up");
+                result.push("given up");
                 let error = Some(Failure::new(Class::DispatchRefused, reason));
                 let end = End { outcome: Status::Failed, output: None, error };
                 let ending = Ending { execution: accepted[0], claim: Some(claim), end };
@@ -224,20 +224,21 @@ async fn max_attempts_reached_marks_item_as_failed() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(told, ["requeued", "requeued", "given up"]);
+    assert_eq!(result, ["requeued", "requeued", "given up"]);
     assert_eq!(world.state(accepted[0]).await, "FAILED, FAILED");
-    let ticket = world.store.ticket(accepted[0].queue_item()).await.expect("an answer").expect("the dead letter");
-    assert_eq!(ticket.facts.last_error.as_deref(), Some("too large"));
+    let dead_letter =
+        world.store.queue_item(accepted[0].queue_item()).await.expect("an answer").expect("the dead letter");
+    assert_eq!(dead_letter.facts.last_error.as_deref(), Some("too large"));
 }
 
 #[tokio::test]
-async fn execution_missing_on_retry_is_told_and_performs_nothing() {
+async fn execution_missing_on_retry_performs_nothing() {
     let world = World::new().await;
     let (workspace, _, accepted) = pending(&world, 1).await;
     world.claim(workspace, BATCH).await;
     world.run_sql("DELETE FROM workflow_execution", &[]).await;
     let answers = world.store.begin(&accepted, ENGINE, world.me).await.expect("an answer");
-    assert!(matches!(answers[0].1, BeginAnswer::Gone), "it is never made again under another id");
+    assert!(matches!(answers[0].1, BeginOutcome::Missing), "it is never created again under another id");
     assert_eq!(world.count("workflow_execution").await, 0);
 }
 
@@ -266,10 +267,10 @@ async fn dispatcher_crash_while_items_in_claimed_state_is_recovered_by_takeover_
     let claim = ClaimId(new_id());
     let taken =
         world.store.take_over(&[workspace.shard()], UNSTEADY, STALE_AFTER, claim, world.me).await.expect("taken");
-    assert_eq!(taken.len(), 3, "five minutes are the bound, whatever the claimer says");
+    assert_eq!(taken.len(), 3, "five minutes are the bound, even if the claimer lives");
     assert_eq!(world.stages(workspace).await, "slot 3", "not released to PENDING: the start may have happened");
     let items: Vec<_> = taken.iter().map(|item| item.item).collect();
-    assert_eq!(world.store.dispatched(&items, claim).await.expect("dispatched").len(), 3);
+    assert_eq!(world.store.mark_dispatched(&items, claim).await.expect("dispatched").len(), 3);
     assert_eq!(world.count("execution_queue WHERE attempt_count > 0").await, 0);
     assert_eq!(accepted.len(), 3);
 }
@@ -281,14 +282,14 @@ async fn start_succeeded_but_mark_dispatched_failed_is_no_second_run() {
     let (crashed, successor) = (world.process().await, world.process().await);
     world.claim_one(crashed, workspace).await;
     let first = world.store.begin(&accepted, ENGINE, crashed).await.expect("an answer");
-    assert!(matches!(first[0].1, BeginAnswer::Granted(_)));
+    assert!(matches!(first[0].1, BeginOutcome::Granted(_)));
     world.store.end_process(crashed).await.expect("it ends");
     let claim = ClaimId(new_id());
     let taken =
         world.store.take_over(&[workspace.shard()], UNSTEADY, STALE_AFTER, claim, successor).await.expect("taken");
     assert!(taken.is_empty(), "begin marked it dispatched in its own commit");
     let second = world.store.begin(&accepted, ENGINE, successor).await.expect("an answer");
-    assert!(matches!(second[0].1, BeginAnswer::Ended), "another run has it");
+    assert!(matches!(second[0].1, BeginOutcome::Ended), "another run owns it");
 }
 
 #[tokio::test]
@@ -297,10 +298,14 @@ async fn rollback_of_one_items_processing_leaves_the_rest_of_the_batch() {
     let (workspace, _, accepted) = pending(&world, 10).await;
     let claim = ClaimId(new_id());
     let items = world.claim_as(world.me, claim, None, workspace, BATCH).await.items;
-    world.store.requeue(items[4].item, claim, "refused", Duration::from_secs(60)).await.expect("requeued");
-    world.store.requeue(items[4].item, claim, "refused", Duration::ZERO).await.expect_err("it is not held any more");
+    world.store.requeue_refused(items[4].item, claim, "refused", Duration::from_secs(60)).await.expect("requeued");
+    world
+        .store
+        .requeue_refused(items[4].item, claim, "refused", Duration::ZERO)
+        .await
+        .expect_err("the claim no longer holds it");
     let all: Vec<_> = items.iter().map(|item| item.item).collect();
-    assert_eq!(world.store.dispatched(&all, claim).await.expect("dispatched").len(), 9);
+    assert_eq!(world.store.mark_dispatched(&all, claim).await.expect("dispatched").len(), 9);
     assert_eq!(world.stages(workspace).await, "delayed 1, slot 9");
     assert_eq!(accepted.len(), 10);
 }
@@ -313,7 +318,7 @@ async fn skip_locked_prevents_multiple_instances_claiming_same_item() {
     let (workspace, _, accepted) = pending(&world, 20).await;
     let me = world.me;
     let taken = race(&world.store, 6, |_, store| async move {
-        let asks = [kernel::queue::ring::Ask { workspace, want: BATCH }];
+        let asks = [kernel::queue::round_robin::Quota { workspace, limit: BATCH }];
         let claims = store.claim(&asks, ClaimId(new_id()), me, None).await.expect("a claim");
         claims.items.into_iter().map(|item| item.item.execution()).collect::<Vec<_>>()
     })

@@ -1,11 +1,12 @@
-//! What other programs may rely on in plain SQL: the queue's view, and starting from their own transaction.
+//! The plain SQL that other programs may rely on: the view of the queue, and starting executions in their own
+//! transaction.
 
 use kernel::ids::ExecutionId;
 use uuid::Uuid;
 
 use crate::support::{Limits, World, new_version};
 
-/// The source document's query, to the letter.
+/// The source document's query, verbatim.
 const CLAIM_BATCH: &str = "SELECT * FROM workflow_execution_queue
 WHERE status = 'PENDING'
 ORDER BY created_at ASC
@@ -30,7 +31,7 @@ async fn the_source_documents_query_reads_the_view_and_skips_what_another_holds(
 }
 
 #[tokio::test]
-async fn an_integer_of_sql_that_64_bits_do_not_hold_keeps_its_digits() {
+async fn an_sql_integer_beyond_64_bits_keeps_its_digits() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let input = r#"'{"id": 123456789012345678901, "max": 18446744073709551615, "double": 1e20}'"#;
@@ -64,7 +65,7 @@ async fn a_start_inside_another_programs_transaction_is_there_when_it_commits_an
         assert_eq!(execution.input, Some(serde_json::json!({ "order": 7 })));
         assert_eq!(world.state(ExecutionId(id)).await, "PENDING, PENDING");
         assert_eq!(world.count("workflow_execution").await, 1);
-        assert_eq!(world.count("activity WHERE action = 'execution.start' AND actor = 'sql:forebay'").await, 1);
+        assert_eq!(world.count("audit WHERE action = 'execution.start' AND actor = 'sql:forebay'").await, 1);
     }
     assert_eq!(world.run(workspace, 1).await.len(), 1, "and it is claimed like any other");
 }
@@ -127,7 +128,7 @@ async fn its_idempotency_key_makes_one_start_of_many_calls() {
 }
 
 #[tokio::test]
-async fn every_way_to_start_notes_the_same_rules_rank_and_deadline() {
+async fn every_way_to_start_stores_the_same_rules_rank_and_deadline() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let by_sql: Uuid = world.get("SELECT forebay.enqueue($1, $2, NULL, 1)", &[&workspace.0, &definition.0]).await;

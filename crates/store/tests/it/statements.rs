@@ -1,4 +1,4 @@
-//! Every statement is valid against the real schema, and the schema is the one that is written down.
+//! Every statement is valid against the real schema, and schema.sql equals it.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ fn every_text_names_the_functions_of_this_release() {
         for (at, _) in text.match_indices("forebay_r") {
             let name: String = text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
             let numbered = name[9..].starts_with(|c: char| c.is_ascii_digit());
-            // No release has the number 0: tests have it for an older one.
+            // No release has the number 0: tests use it for an older one.
             assert!(
                 !numbered || [store::release::SCHEMA, "forebay_r0"].contains(&name.as_str()),
                 "{} names {name}",
@@ -41,7 +41,7 @@ fn every_text_names_the_functions_of_this_release() {
 #[tokio::test]
 async fn every_statement_is_prepared_by_the_real_server() {
     let database = Database::new().await;
-    // As the store connects: without a search path, so that a name without its schema is found.
+    // Like the store, without a search path, so that a name without its schema is noticed.
     let client = database.target.connect().await.expect("a connection");
     let mut found = Vec::new();
     files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("sql"), &mut found);

@@ -1,27 +1,27 @@
-//! What the tests build on: a database with workspaces, published definitions and starts, and races.
+//! Support for the tests: a database with workspaces, published definitions and start requests, and helpers for races.
 //!
 //! Invariants
-//! - Nothing here waits for time to pass: a test waits on a condition, or moves a stored time.
-//! - The judge checks every claim at its commit, while the shard's lock is still held.
+//! - Nothing here waits for time to pass: a test waits on a condition, or changes a stored time.
+//! - `judge` checks every claim at its commit, while the shard's lock is still held.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kernel::execution;
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, NodeKey, ProcessId, QueueItemId, WorkspaceId};
 use kernel::queue::Priority;
-use kernel::queue::ring::Ask;
+use kernel::queue::round_robin::Quota;
 use kernel::run::failure::{Class, Failure};
 use kernel::run::node;
 use serde_json::json;
 use store::definition::NewVersion;
-use store::process::Registration;
-use store::queue::claim::{Begun, Claims, Silence};
-use store::queue::enqueue::{Accepted, Start};
-use store::run::{End, Ended, Ending, NodeFact, Record};
+use store::process::ProcessRegistration;
+use store::queue::claim::{Begun, Claims, LivenessRule};
+use store::queue::enqueue::{EnqueueOutcome, Start};
+use store::run::{End, EndResult, Ending, NodeFact, Record};
 use store::testing::Database;
-use store::workspace::{Change, NewWorkspace};
+use store::workspace::{NewWorkspace, WorkspaceChange};
 use store::{Store, new_id};
 use tokio::sync::Barrier;
 use tokio_postgres::Client;
@@ -30,12 +30,12 @@ use tokio_postgres::types::{FromSqlOwned, ToSql};
 pub(crate) const ENGINE: &str = "embedded";
 /// How long a process may be silent in these tests.
 pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(10);
-/// How long a claim may last whatever its claimer says.
+/// How long a claim may last, even if its claimer lives.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(300);
-pub(crate) const STEADY: Silence = Silence { dead_after: DEAD_AFTER, steady: true };
-pub(crate) const UNSTEADY: Silence = Silence { dead_after: DEAD_AFTER, steady: false };
+pub(crate) const STEADY: LivenessRule = LivenessRule { dead_after: DEAD_AFTER, steady: true };
+pub(crate) const UNSTEADY: LivenessRule = LivenessRule { dead_after: DEAD_AFTER, steady: false };
 
-/// A database, a process registered in it, and a connection behind the store's back.
+/// A database, a process registered in it, and a connection that bypasses the store.
 pub(crate) struct World {
     pub(crate) database: Database,
     pub(crate) store: Store,
@@ -56,7 +56,7 @@ impl World {
         World::of(Database::new().await).await
     }
 
-    /// In a database that was migrated.
+    /// In a migrated database.
     pub(crate) async fn of(database: Database) -> World {
         let store = Store::new(&database.target, 24).expect("a pool");
         let client = database.client().await;
@@ -66,7 +66,7 @@ impl World {
         world
     }
 
-    /// A living process besides this one.
+    /// Registers another living process.
     pub(crate) async fn process(&self) -> ProcessId {
         let id = ProcessId(new_id());
         self.register(id).await;
@@ -75,13 +75,14 @@ impl World {
 
     async fn register(&self, id: ProcessId) {
         let roles = vec!["dispatcher".to_owned(), "worker".to_owned()];
-        let registration = Registration { id, host: "here".to_owned(), pid: 1, roles, version: "0".to_owned() };
+        let registration = ProcessRegistration { id, host: "here".to_owned(), pid: 1, roles, version: "0".to_owned() };
         store::process::register(&self.client, &registration).await.expect("a new process");
     }
 
-    /// Lets a process have been silent for longer than it may.
+    /// Makes a process silent for longer than it may be.
     pub(crate) async fn silence(&self, process: ProcessId) {
-        self.run_sql("UPDATE process SET seen_at = seen_at - interval '1 hour' WHERE id = $1", &[&process.0]).await;
+        self.run_sql("UPDATE process SET heartbeat_at = heartbeat_at - interval '1 hour' WHERE id = $1", &[&process.0])
+            .await;
     }
 
     /// A workspace of a tier, and a definition in it without limits.
@@ -94,7 +95,7 @@ impl World {
         self.workspace_weighing(tier, 1, None).await
     }
 
-    /// A workspace with a weight, in a shard if one is given.
+    /// A workspace with a weight, in this shard if one is given.
     pub(crate) async fn workspace_weighing(&self, tier: &str, weight: i16, shard: Option<u8>) -> WorkspaceId {
         let mut bytes = *new_id().as_bytes();
         bytes[15] = shard.unwrap_or(bytes[15]);
@@ -111,9 +112,9 @@ impl World {
         id
     }
 
-    /// Gives a workspace a limit of its own.
+    /// Sets a workspace's own limit.
     pub(crate) async fn limit(&self, workspace: WorkspaceId, limit: i32) {
-        let change = Change { limit_override: Some(Some(limit)), ..Change::default() };
+        let change = WorkspaceChange { limit_override: Some(Some(limit)), ..WorkspaceChange::default() };
         self.store.change_workspace(workspace, &change, "test").await.expect("a changed workspace");
     }
 
@@ -130,14 +131,14 @@ impl World {
     /// Accepts starts, all of them new.
     pub(crate) async fn accept(&self, starts: &[Start]) -> Vec<ExecutionId> {
         let answers = self.store.enqueue(starts, "test").await.expect("an enqueue");
-        let new = |answer: &Accepted| match answer {
-            Accepted::New { execution, .. } => *execution,
+        let new = |answer: &EnqueueOutcome| match answer {
+            EnqueueOutcome::New { execution, .. } => *execution,
             other => panic!("not new: {other:?}"),
         };
         answers.iter().map(new).collect()
     }
 
-    /// Accepts as many starts of one definition.
+    /// Accepts this many starts of one definition.
     pub(crate) async fn accept_many(
         &self,
         workspace: WorkspaceId,
@@ -161,11 +162,11 @@ impl World {
         workspace: WorkspaceId,
         want: i32,
     ) -> Claims {
-        let asks = [Ask { workspace, want }];
+        let asks = [Quota { workspace, limit: want }];
         self.store.claim(&asks, claim, process, engine).await.expect("a claim")
     }
 
-    /// Claims one item by hand, so that the claim is known.
+    /// Claims one item under a known claim id.
     pub(crate) async fn claim_one(&self, process: ProcessId, workspace: WorkspaceId) -> (QueueItemId, ClaimId) {
         let claim = ClaimId(new_id());
         let claims = self.claim_as(process, claim, None, workspace, 1).await;
@@ -182,23 +183,23 @@ impl World {
         claims.items.into_iter().map(|item| item.begun.expect("begun with its claim")).collect()
     }
 
-    /// Ends one execution, whatever it is doing.
-    pub(crate) async fn finish(&self, execution: ExecutionId, outcome: execution::Status) -> Vec<Ended> {
+    /// Ends one execution, whatever its state.
+    pub(crate) async fn finish(&self, execution: ExecutionId, outcome: execution::Status) -> Vec<EndResult> {
         let ending = Ending { execution, claim: None, end: end(outcome) };
         self.store.complete(&[ending], None, "test").await.expect("an ending")
     }
 
-    /// How an execution and its ticket stand, such as `RUNNING, DISPATCHED` or `CANCELED, no ticket`.
+    /// The state of an execution and its queue item, such as `RUNNING, DISPATCHED` or `CANCELED, no item`.
     pub(crate) async fn state(&self, execution: ExecutionId) -> String {
         self.get(
-            "SELECT e.status || ', ' || coalesce(q.status, 'no ticket') FROM workflow_execution e
+            "SELECT e.status || ', ' || coalesce(q.status, 'no item') FROM workflow_execution e
                LEFT JOIN execution_queue q ON q.id = e.id WHERE e.id = $1",
             &[&execution.0],
         )
         .await
     }
 
-    /// How many items of a workspace are where, such as `ready 2, slot 1`.
+    /// How many items of a workspace are at which stage, such as `ready 2, slot 1`.
     pub(crate) async fn stages(&self, workspace: WorkspaceId) -> String {
         self.get(
             "SELECT coalesce(string_agg(name || ' ' || n, ', ' ORDER BY stage), 'nothing') FROM (
@@ -216,12 +217,12 @@ impl World {
         self.get(&format!("SELECT count(*) FROM {from_where}"), &[]).await
     }
 
-    /// One value, behind the store's back.
+    /// One value, read with plain SQL.
     pub(crate) async fn get<T: FromSqlOwned>(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> T {
         self.client.query_one(sql, params).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
-    /// A change behind the store's back, of one row at least.
+    /// A change of at least one row with plain SQL.
     pub(crate) async fn run_sql(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) {
         let changed = self.client.execute(sql, params).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         assert!(changed > 0, "{sql} changed nothing");
@@ -324,18 +325,16 @@ pub(crate) fn record(run: &Begun, facts: Vec<NodeFact>) -> Record {
     Record { execution: run.execution, holder: run.execution, epoch: run.epoch, facts, end: None, park: None }
 }
 
-/// Looks until a condition holds, for ten seconds at most.
+/// Looks until a condition holds, for a minute at most: the machine is shared.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..2_000 {
-        if holds().await {
-            return;
-        }
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < Duration::from_secs(60), "never happened: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("never happened: {what}");
 }
 
-/// Runs as many tasks at once, each on a connection of its own that is already open.
+/// Runs this many tasks at once, each on its own connection that is already open.
 pub(crate) async fn race<T, F>(store: &Store, racers: usize, run: impl Fn(usize, Store) -> F) -> Vec<T>
 where
     T: Send + 'static,
@@ -352,9 +351,9 @@ where
             })
         })
         .collect();
-    let mut told = Vec::new();
+    let mut result = Vec::new();
     for task in tasks {
-        told.push(task.await.expect("a racer that comes in"));
+        result.push(task.await.expect("a racer that finishes"));
     }
-    told
+    result
 }

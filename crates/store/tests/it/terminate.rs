@@ -1,15 +1,16 @@
-//! Ending by force: at once where nobody runs it, by a fence where somebody does, and no slot is freed early.
+//! Termination ends an execution immediately if no process runs it. If a process does, a fence stops its writes, and
+//! the slot is not freed early.
 
 use kernel::execution::Status;
 use kernel::run::node;
 use store::queue::control::Terminated;
-use store::run::{End, Ended, Record};
+use store::run::{End, EndResult, Record};
 use store::{Error, new_id};
 
 use crate::support::{ENGINE, STEADY, World, fact, record};
 
 #[tokio::test]
-async fn what_nobody_runs_is_over_at_once_and_its_slot_free() {
+async fn terminating_an_execution_without_an_owner_ends_it_at_once_and_frees_its_slot() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     world.accept_many(workspace, definition, 2).await;
@@ -22,9 +23,12 @@ async fn what_nobody_runs_is_over_at_once_and_its_slot_free() {
     assert!(world.store.record(world.me, &[park], "test").await.expect("parked")[0].held);
     let waiting = world.accept_many(workspace, definition, 1).await[0];
     for (execution, freed) in [(parked.execution, true), (waiting, false)] {
-        let told = world.store.terminate(execution, workspace, "me").await.expect("an answer");
-        assert_eq!(told, Terminated::AtOnce(Ended { execution, applied: true, ticket: true, workspace, freed }));
-        assert_eq!(world.state(execution).await, "CANCELED, no ticket");
+        let result = world.store.terminate(execution, workspace, "me").await.expect("an answer");
+        assert_eq!(
+            result,
+            Terminated::AtOnce(EndResult { execution, applied: true, had_queue_item: true, workspace, freed })
+        );
+        assert_eq!(world.state(execution).await, "CANCELED, no item");
         let error = world.store.execution(execution, None).await.expect("it").error.expect("a reason");
         assert_eq!(error["type"], "TERMINATED");
         let again = world.store.terminate(execution, workspace, "me").await.expect("an answer");
@@ -40,8 +44,8 @@ async fn an_owner_is_fenced_out_and_keeps_the_slot_until_it_confirms() {
     world.accept_many(workspace, definition, 2).await;
     let run = world.run(workspace, 1).await.remove(0);
     for _ in 0..2 {
-        let told = world.store.terminate(run.execution, workspace, "me").await.expect("an answer");
-        assert_eq!(told, Terminated::Fenced(world.me), "repeatable");
+        let result = world.store.terminate(run.execution, workspace, "me").await.expect("an answer");
+        assert_eq!(result, Terminated::Fenced(world.me), "repeatable");
     }
     assert_eq!(world.count("activity WHERE action = 'execution.terminate'").await, 1);
     let late = record(&run, vec![fact("a", node::Status::Completed)]);
@@ -51,13 +55,13 @@ async fn an_owner_is_fenced_out_and_keeps_the_slot_until_it_confirms() {
     assert!(loaded.terminating && loaded.begun.epoch == run.epoch + 1, "one step of the epoch");
     let end = End { outcome: Status::Canceled, output: None, error: Some(store::queue::control::terminated()) };
     let confirm = Record { end: Some(end), ..record(&loaded.begun, vec![]) };
-    let told = world.store.record(world.me, &[confirm], "test").await.expect("confirmed").remove(0);
-    assert!(told.held && told.ended && told.freed == Some(workspace), "{told:?}");
+    let result = world.store.record(world.me, &[confirm], "test").await.expect("confirmed").remove(0);
+    assert!(result.held && result.ended && result.freed == Some(workspace), "{result:?}");
     assert_eq!(world.run(workspace, 1).await.len(), 1);
 }
 
 #[tokio::test]
-async fn whoever_takes_over_from_a_dead_owner_is_told_to_end_it() {
+async fn the_next_owner_of_a_terminated_run_ends_it() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("FREE").await;
     world.accept_many(workspace, definition, 1).await;
@@ -72,7 +76,7 @@ async fn whoever_takes_over_from_a_dead_owner_is_told_to_end_it() {
 }
 
 #[tokio::test]
-async fn anothers_execution_is_not_found() {
+async fn an_execution_of_another_workspace_is_not_found() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("FREE").await;
     let (stranger, _) = world.tenant("FREE").await;

@@ -1,25 +1,25 @@
-//! Webhooks: an end is told once to each that asked, by whoever holds the claim, in fair turns.
+//! Webhooks: the holder of the claim delivers the end of an execution once to each subscriber. Workspaces take turns.
 
 use std::time::Duration;
 
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::run::node;
-use kernel::webhook::Verdict;
+use kernel::webhook::DeliveryDecision;
 use serde_json::json;
 use store::access::secret::Sealed;
 use store::definition::NewVersion;
 use store::retention::Section;
 use store::run::Record;
-use store::webhook::delivery::{Claimed, Room, Told};
-use store::webhook::hook::Token;
-use store::webhook::{Change, MOST, NewWebhook, secret_name};
+use store::trigger::Token;
+use store::webhook::delivery::{AttemptResult, ClaimLimits, ClaimedDelivery};
+use store::webhook::{MAX_WEBHOOKS, NewWebhook, WebhookChange, secret_name};
 use store::{Error, new_id};
 use uuid::Uuid;
 
 use crate::support::{Limits, World, end, fact, new_version, race, record};
 
-const ROOM: Room = Room { each: 8, limit: 32, steps: 100, lease: Duration::from_secs(60) };
+const ROOM: ClaimLimits = ClaimLimits { each: 8, limit: 32, steps: 100, lease: Duration::from_secs(60) };
 
 fn sealed(workspace: WorkspaceId, id: Uuid, version: i32) -> Sealed {
     let (value, key) = (format!("value {version}").into_bytes(), b"key".to_vec());
@@ -33,7 +33,7 @@ async fn webhook(world: &World, workspace: WorkspaceId, events: &[Status], defin
     id
 }
 
-/// Runs executions to this end; answers how many deliveries there are then.
+/// Runs executions to these ends; returns how many deliveries there are then.
 async fn end_some(world: &World, (workspace, definition): (WorkspaceId, DefinitionId), ends: &[Status]) -> i64 {
     for outcome in ends {
         let execution = world.accept_many(workspace, definition, 1).await[0];
@@ -43,13 +43,13 @@ async fn end_some(world: &World, (workspace, definition): (WorkspaceId, Definiti
     world.count("webhook_delivery").await
 }
 
-async fn claim(world: &World) -> Vec<Claimed> {
+async fn claim(world: &World) -> Vec<ClaimedDelivery> {
     world.store.claim_deliveries(None, ROOM).await.expect("a claim").deliveries
 }
 
-async fn settle(world: &World, of: &Claimed, verdict: Verdict) -> bool {
-    let told = Told { status: Some(500), error: Some("no".to_owned()), unsent: false };
-    world.store.settle_delivery(of, verdict, &told).await.expect("an answer")
+async fn settle(world: &World, of: &ClaimedDelivery, verdict: DeliveryDecision) -> bool {
+    let result = AttemptResult { status: Some(500), error: Some("no".to_owned()), unsent: false };
+    world.store.settle_delivery(of, verdict, &result).await.expect("an answer")
 }
 
 async fn all_due(world: &World) {
@@ -57,28 +57,28 @@ async fn all_due(world: &World) {
 }
 
 #[tokio::test]
-async fn an_end_is_told_to_those_who_asked_for_it_and_to_nobody_else() {
+async fn an_end_is_delivered_to_its_subscribers_only() {
     let world = World::new().await;
     let (ours, other) = (world.tenant("PRO").await, world.tenant("PRO").await);
     let second = world.definition(ours.0, Limits::default()).await;
     let failed = webhook(&world, ours.0, &[Status::Failed, Status::TimedOut], None).await;
     let narrow = webhook(&world, ours.0, &[Status::Completed], Some(second)).await;
     assert_eq!(end_some(&world, other, &[Status::Failed]).await, 0, "another workspace's");
-    assert_eq!(end_some(&world, ours, &[Status::Completed, Status::Canceled]).await, 0, "not asked for");
+    assert_eq!(end_some(&world, ours, &[Status::Completed, Status::Canceled]).await, 0, "not subscribed");
     assert_eq!(end_some(&world, ours, &[Status::Failed, Status::TimedOut]).await, 2);
     assert_eq!(end_some(&world, (ours.0, second), &[Status::Completed]).await, 3);
     let of = |id: Uuid| format!("webhook_delivery WHERE webhook_id = '{id}'");
     assert_eq!((world.count(&of(failed)).await, world.count(&of(narrow)).await), (2, 1));
-    let off = Change { enabled: Some(false), ..Change::default() };
+    let off = WebhookChange { enabled: Some(false), ..WebhookChange::default() };
     world.store.change_webhook(failed, None, &off, "ann").await.expect("off");
-    assert_eq!(end_some(&world, ours, &[Status::Failed]).await, 3, "one that is off is told nothing");
+    assert_eq!(end_some(&world, ours, &[Status::Failed]).await, 3, "a disabled webhook gets nothing");
     world.store.delete_webhook(narrow, Some(ours.0), "ann").await.expect("deleted");
     let audits = "activity WHERE subject_type = 'webhook' AND detail::text NOT LIKE '%token%' AND detail::text NOT LIKE '%secret%'";
     assert_eq!(world.count(audits).await, 4);
 }
 
 #[tokio::test]
-async fn a_run_that_ends_itself_is_told_in_the_same_commit_and_an_end_that_comes_twice_once() {
+async fn the_end_of_a_run_adds_its_deliveries_in_the_same_commit_and_only_once() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let before = world.accept_many(workspace, definition, 1).await[0];
@@ -86,7 +86,7 @@ async fn a_run_that_ends_itself_is_told_in_the_same_commit_and_an_end_that_comes
     world.finish(before, Status::Completed).await;
     webhook(&world, workspace, &[Status::Completed], None).await;
     world.finish(before, Status::Completed).await;
-    assert_eq!(world.count("webhook_delivery").await, 0, "it had ended before anybody asked");
+    assert_eq!(world.count("webhook_delivery").await, 0, "it had ended before the subscription");
     let execution = world.accept_many(workspace, definition, 1).await[0];
     let run = world.run(workspace, 1).await.remove(0);
     let ended = Record { end: Some(end(Status::Completed)), ..record(&run, vec![fact("a", node::Status::Completed)]) };
@@ -96,8 +96,8 @@ async fn a_run_that_ends_itself_is_told_in_the_same_commit_and_an_end_that_comes
     world.finish(execution, Status::Failed).await;
     assert_eq!(world.count("webhook_delivery").await, 1);
     let claimed = claim(&world).await.remove(0);
-    let told = claimed.ended.expect("kept");
-    assert_eq!((told.execution, told.status, claimed.attempt), (execution, Status::Completed, 1));
+    let result = claimed.ended.expect("kept");
+    assert_eq!((result.execution, result.status, claimed.attempt), (execution, Status::Completed, 1));
 }
 
 #[tokio::test]
@@ -107,20 +107,20 @@ async fn a_webhook_that_is_deleted_while_executions_end_fails_none_of_them() {
     let id = webhook(&world, tenant.0, &[Status::Completed], None).await;
     let execution = world.accept_many(tenant.0, tenant.1, 1).await[0];
     world.run(tenant.0, 1).await;
-    // Deleted, and not committed before the end is.
+    // Deleted, but not committed before the end is.
     let mut client = world.database.client().await;
     let deleting = client.transaction().await.expect("a transaction");
     deleting.execute("DELETE FROM webhook WHERE id = $1", &[&id]).await.expect("deleted");
     world.finish(execution, Status::Completed).await;
     deleting.commit().await.expect("a commit");
-    assert_eq!(world.state(execution).await, "COMPLETED, no ticket");
+    assert_eq!(world.state(execution).await, "COMPLETED, no item");
     let orphan = claim(&world).await.remove(0);
-    assert_eq!(orphan.url, None, "there is nobody to tell");
-    assert!(settle(&world, &orphan, Verdict::Failed).await);
+    assert_eq!(orphan.url, None, "there is no receiver");
+    assert!(settle(&world, &orphan, DeliveryDecision::Failed).await);
 }
 
 #[tokio::test]
-async fn only_the_claim_settles_and_one_whose_time_is_up_is_taken_over_under_the_same_id() {
+async fn only_the_current_claim_settles_and_an_expired_one_is_replaced_under_the_same_delivery_id() {
     let world = World::new().await;
     let tenant = world.tenant("PRO").await;
     webhook(&world, tenant.0, &[Status::Completed], None).await;
@@ -130,9 +130,9 @@ async fn only_the_claim_settles_and_one_whose_time_is_up_is_taken_over_under_the
     all_due(&world).await;
     let second = claim(&world).await.remove(0);
     assert_eq!((second.id, second.attempt), (first.id, 2));
-    assert!(!settle(&world, &first, Verdict::Delivered).await, "a zombie's");
-    assert!(settle(&world, &second, Verdict::Later(Duration::from_secs(60))).await);
-    assert!(!settle(&world, &second, Verdict::Delivered).await, "told twice");
+    assert!(!settle(&world, &first, DeliveryDecision::Delivered).await, "a zombie's");
+    assert!(settle(&world, &second, DeliveryDecision::RetryAfter(Duration::from_secs(60))).await);
+    assert!(!settle(&world, &second, DeliveryDecision::Delivered).await, "settled once");
     assert!(claim(&world).await.is_empty(), "not due yet");
     let listed = world.store.deliveries(second.webhook, None, None, 10).await.expect("a list").remove(0);
     assert_eq!((listed.attempts, listed.last_status, listed.last_error.as_deref()), (2, Some(500), Some("no")));
@@ -140,14 +140,14 @@ async fn only_the_claim_settles_and_one_whose_time_is_up_is_taken_over_under_the
     let third = claim(&world).await.remove(0);
     let busy = world.store.retry_delivery(second.webhook, tenant.0, second.id, "ann").await;
     assert!(matches!(busy, Err(Error::Conflict(_))), "it is being sent");
-    assert!(settle(&world, &third, Verdict::Delivered).await);
+    assert!(settle(&world, &third, DeliveryDecision::Delivered).await);
     assert_eq!(world.count("webhook_delivery WHERE status = 'DELIVERED' AND due_at IS NULL").await, 1);
     world.store.retry_delivery(second.webhook, tenant.0, second.id, "ann").await.expect("once more");
     assert_eq!(claim(&world).await.remove(0).id, first.id);
 }
 
 #[tokio::test]
-async fn many_claimers_at_once_claim_each_delivery_once_and_go_around_the_workspaces() {
+async fn concurrent_claimers_claim_each_delivery_once_and_rotate_over_the_workspaces() {
     let world = World::new().await;
     let (busy, quiet) = (world.tenant("ENTERPRISE").await, world.tenant("PRO").await);
     for tenant in [busy, quiet] {
@@ -157,27 +157,31 @@ async fn many_claimers_at_once_claim_each_delivery_once_and_go_around_the_worksp
         world.finish(execution, Status::Canceled).await;
     }
     end_some(&world, quiet, &[Status::Canceled]).await;
-    let told = race(&world.store, 6, |_, store| async move {
+    let result = race(&world.store, 6, |_, store| async move {
         store.claim_deliveries(None, ROOM).await.expect("a claim").deliveries
     })
     .await
     .concat();
-    let mut ids: Vec<Uuid> = told.iter().map(|delivery| delivery.id).collect();
+    let mut ids: Vec<Uuid> = result.iter().map(|delivery| delivery.id).collect();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!(ids.len(), told.len(), "none twice");
-    assert_eq!(told.iter().filter(|delivery| delivery.workspace == quiet.0).count(), 1, "the quiet one has its turn");
-    assert_eq!(told.len() - 1, 8, "so many of one workspace at once, however many claim at the same time");
+    assert_eq!(ids.len(), result.len(), "none twice");
+    assert_eq!(
+        result.iter().filter(|delivery| delivery.workspace == quiet.0).count(),
+        1,
+        "the quiet workspace has its turn"
+    );
+    assert_eq!(result.len() - 1, 8, "the limit of one workspace holds, however many processes claim at once");
     assert!(claim(&world).await.is_empty(), "and no more of it later");
-    let one = Room { limit: 1, ..ROOM };
+    let one = ClaimLimits { limit: 1, ..ROOM };
     all_due(&world).await;
     let first = world.store.claim_deliveries(None, one).await.expect("a claim");
     let second = world.store.claim_deliveries(first.next, one).await.expect("a claim");
-    assert_ne!(first.deliveries[0].workspace, second.deliveries[0].workspace, "it goes on behind the last");
+    assert_ne!(first.deliveries[0].workspace, second.deliveries[0].workspace, "it continues after the last workspace");
 }
 
 #[tokio::test]
-async fn while_one_claims_for_a_workspace_nobody_counts_without_what_it_claims() {
+async fn concurrent_claims_for_one_workspace_count_each_other() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     webhook(&world, workspace, &[Status::Canceled], None).await;
@@ -191,7 +195,7 @@ async fn while_one_claims_for_a_workspace_nobody_counts_without_what_it_claims()
     let beside = claim(&world).await.len();
     claiming.commit().await.expect("a commit");
     assert_eq!((first, beside), (5, 0));
-    assert_eq!(claim(&world).await.len(), 3, "once it is over, what is left of the eight");
+    assert_eq!(claim(&world).await.len(), 3, "after its end, the rest of the eight");
 }
 
 #[tokio::test]
@@ -210,9 +214,9 @@ async fn a_workspace_leaves_three_quarters_of_what_is_free_to_others() {
     let claimed = claim(&world).await;
     let of = |workspace: &WorkspaceId| claimed.iter().filter(|delivery| delivery.workspace == *workspace).count();
     assert_eq!(workspaces.iter().map(of).collect::<Vec<_>>(), [8, 6, 4, 3, 2, 2, 1, 1, 1, 1]);
-    let rest = Room { limit: 3, ..ROOM };
+    let rest = ClaimLimits { limit: 3, ..ROOM };
     let more = world.store.claim_deliveries(None, rest).await.expect("a claim").deliveries;
-    assert!(more.is_empty(), "what is left is for those who have none under way");
+    assert!(more.is_empty(), "the rest is for workspaces without a delivery in flight");
     let (workspace, definition) = world.tenant("PRO").await;
     webhook(&world, workspace, &[Status::Canceled], None).await;
     end_some(&world, (workspace, definition), &[Status::Canceled]).await;
@@ -221,31 +225,31 @@ async fn a_workspace_leaves_three_quarters_of_what_is_free_to_others() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_takes_nothing_for_days_or_is_gone_is_turned_off_with_its_reason() {
+async fn a_webhook_that_fails_for_days_or_answers_410_is_disabled_with_its_reason() {
     let world = World::new().await;
     let tenant = world.tenant("PRO").await;
     let id = webhook(&world, tenant.0, &[Status::Completed], None).await;
     end_some(&world, tenant, &[Status::Completed, Status::Completed, Status::Completed]).await;
     let claimed = claim(&world).await;
-    assert!(settle(&world, &claimed[0], Verdict::Failed).await);
+    assert!(settle(&world, &claimed[0], DeliveryDecision::Failed).await);
     let failing = world.store.webhook(id, None).await.expect("a webhook");
     assert!(failing.failing_since.is_some() && failing.disabled.is_none());
-    assert!(settle(&world, &claimed[1], Verdict::Delivered).await);
-    assert_eq!(world.store.webhook(id, None).await.expect("a webhook").failing_since, None, "one that was taken");
+    assert!(settle(&world, &claimed[1], DeliveryDecision::Delivered).await);
+    assert_eq!(world.store.webhook(id, None).await.expect("a webhook").failing_since, None, "one succeeded");
     world.run_sql("UPDATE webhook SET failing_since = now() - interval '6 days'", &[]).await;
-    assert!(settle(&world, &claimed[2], Verdict::Failed).await);
+    assert!(settle(&world, &claimed[2], DeliveryDecision::Failed).await);
     let (_, reason) = world.store.webhook(id, None).await.expect("a webhook").disabled.expect("off");
-    assert_eq!(reason, "nothing was taken for 6 days");
+    assert_eq!(reason, "every delivery failed for 6 days");
     assert_eq!(world.count("activity WHERE action = 'webhook.disable' AND actor = 'webhooks'").await, 1);
-    let on = Change { enabled: Some(true), ..Change::default() };
+    let on = WebhookChange { enabled: Some(true), ..WebhookChange::default() };
     world.store.change_webhook(id, Some(tenant.0), &on, "ann").await.expect("on");
     end_some(&world, tenant, &[Status::Completed]).await;
-    assert!(settle(&world, &claim(&world).await[0], Verdict::Gone).await);
+    assert!(settle(&world, &claim(&world).await[0], DeliveryDecision::ReceiverGone).await);
     assert!(world.store.webhook(id, None).await.expect("a webhook").disabled.expect("off").1.contains("410"));
 }
 
 #[tokio::test]
-async fn a_rotation_keeps_the_secret_before_for_a_time_and_of_two_at_once_one_wins() {
+async fn a_rotation_keeps_the_previous_secret_for_a_time_and_of_two_at_once_one_wins() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
     let id = webhook(&world, workspace, &[Status::Completed], None).await;
@@ -267,36 +271,36 @@ async fn a_rotation_keeps_the_secret_before_for_a_time_and_of_two_at_once_one_wi
     assert_eq!(done.into_iter().filter(|done| *done).count(), 1);
     assert_eq!(versions().await, [4, 3]);
     let (webhook, old) =
-        world.store.webhook_secrets_under_others("new", (Uuid::nil(), 0), 10).await.expect("rows").remove(0);
-    assert!(world.store.reseal_webhook_secret(webhook, &old, b"another", "new").await.expect("an answer"));
-    assert!(!world.store.reseal_webhook_secret(webhook, &old, b"another", "new").await.expect("an answer"), "once");
+        world.store.webhook_secrets_to_reencrypt("new", (Uuid::nil(), 0), 10).await.expect("rows").remove(0);
+    assert!(world.store.reencrypt_webhook_secret(webhook, &old, b"another", "new").await.expect("an answer"));
+    assert!(!world.store.reencrypt_webhook_secret(webhook, &old, b"another", "new").await.expect("an answer"), "once");
 }
 
 #[tokio::test]
-async fn a_workspace_has_so_many_and_all_of_it_goes_with_it() {
+async fn webhooks_per_workspace_are_bounded_and_deleted_with_it() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
-    for _ in 0..MOST {
+    for _ in 0..MAX_WEBHOOKS {
         webhook(&world, workspace, &[Status::Failed], None).await;
     }
     let (id, url) = (new_id(), "https://x.example".to_owned());
     let new = NewWebhook { id, workspace, url, events: vec![Status::Failed], definition: None, description: None };
     let more = world.store.create_webhook(&new, &sealed(workspace, id, 1), "ann").await;
     assert!(matches!(more, Err(Error::Conflict(_))));
-    hooked(&world, workspace, json!({})).await;
+    triggered(&world, workspace, json!({})).await;
     world.store.delete_workspace(workspace, "root").await.expect("deleted");
-    for table in ["webhook", "webhook_secret", "hook"] {
+    for table in ["webhook", "webhook_secret", "trigger"] {
         assert_eq!(world.count(table).await, 0, "{table}");
     }
 }
 
 #[tokio::test]
-async fn deliveries_that_ended_are_forgotten_after_their_time() {
+async fn ended_deliveries_are_deleted_after_their_retention() {
     let world = World::new().await;
     let tenant = world.tenant("PRO").await;
     webhook(&world, tenant.0, &[Status::Completed], None).await;
     end_some(&world, tenant, &[Status::Completed, Status::Completed]).await;
-    settle(&world, &claim(&world).await[0], Verdict::Delivered).await;
+    settle(&world, &claim(&world).await[0], DeliveryDecision::Delivered).await;
     let week = Duration::from_secs(7 * 86_400);
     assert_eq!(world.store.retire(Section::Deliveries, week, None, 10).await.expect("done").retired, 0, "too young");
     world.run_sql("UPDATE webhook_delivery SET created_at = now() - interval '8 days'", &[]).await;
@@ -307,8 +311,8 @@ async fn deliveries_that_ended_are_forgotten_after_their_time() {
     );
 }
 
-/// A definition that is published with a hook of this rule.
-async fn hooked(world: &World, workspace: WorkspaceId, rule: serde_json::Value) -> DefinitionId {
+/// A definition that is published with a trigger of this rule.
+async fn triggered(world: &World, workspace: WorkspaceId, rule: serde_json::Value) -> DefinitionId {
     let version = with_hook(Some(rule));
     let made = world.store.create_definition(workspace, &new_id().to_string(), &version, "test").await;
     let (id, stored) = made.expect("a definition");
@@ -317,77 +321,77 @@ async fn hooked(world: &World, workspace: WorkspaceId, rule: serde_json::Value) 
 }
 
 fn with_hook(rule: Option<serde_json::Value>) -> NewVersion {
-    let on = rule.map_or(json!({}), |rule| json!({ "webhook": rule }));
+    let on = rule.map_or(json!({}), |rule| json!({ "http": rule }));
     NewVersion { graph: json!({ "nodes": [], "edges": [], "on": on }), ..new_version(Limits::default()) }
 }
 
 #[tokio::test]
-async fn a_hook_follows_its_definition_and_keeps_its_token() {
+async fn a_trigger_follows_its_definition_and_keeps_its_token() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
-    let definition = hooked(&world, workspace, json!({})).await;
-    let hook = world.store.hook_of(definition, Some(workspace)).await.expect("a hook");
-    assert_eq!(hook.token_prefix, None, "publishing makes no token");
+    let definition = triggered(&world, workspace, json!({})).await;
+    let trigger = world.store.trigger_of_definition(definition, Some(workspace)).await.expect("a trigger");
+    assert_eq!(trigger.token_prefix, None, "publishing makes no token");
     let token = Token::generate().expect("randomness");
-    assert!(matches!(world.store.open_hook(&token).await, Err(Error::NotFound)));
-    world.store.give_token(hook.id, Some(workspace), &token, "ann").await.expect("a token");
-    let second = world.store.give_token(hook.id, Some(workspace), &token, "ann").await;
-    assert!(matches!(second, Err(Error::Conflict(_))), "it has one");
-    assert_eq!(world.store.open_hook(&token).await.expect("open").definition, definition);
+    assert!(matches!(world.store.trigger_of_token(&token).await, Err(Error::NotFound)));
+    world.store.create_trigger_token(trigger.id, Some(workspace), &token, "ann").await.expect("a token");
+    let second = world.store.create_trigger_token(trigger.id, Some(workspace), &token, "ann").await;
+    assert!(matches!(second, Err(Error::Conflict(_))), "it has a token");
+    assert_eq!(world.store.trigger_of_token(&token).await.expect("open").definition, definition);
     let publish = async |rule| {
         let version = with_hook(rule);
         let stored = world.store.add_version(workspace, definition, &version, "test").await.expect("a version");
         world.store.publish(workspace, definition, stored.id, &version, "test").await.expect("published");
     };
     publish(Some(json!({ "rate_per_minute": 7 }))).await;
-    assert_eq!(world.store.open_hook(&token).await.expect("open").rule.rate(), 7, "the same token, another rule");
+    let rate = world.store.trigger_of_token(&token).await.expect("open").rule.rate();
+    assert_eq!(rate, 7, "the same token, another rule");
     publish(None).await;
-    assert!(matches!(world.store.open_hook(&token).await, Err(Error::NotFound)), "it takes no webhook any more");
-    assert_eq!(world.count("hook").await, 0);
+    assert!(matches!(world.store.trigger_of_token(&token).await, Err(Error::NotFound)), "it no longer has a trigger");
+    assert_eq!(world.count("trigger").await, 0);
 }
 
 #[tokio::test]
 async fn a_token_is_replaced_with_or_without_overlap_and_revoked_at_once() {
     let world = World::new().await;
     let workspace = world.workspace("PRO").await;
-    let definition = hooked(&world, workspace, json!({})).await;
-    let id = world.store.hook_of(definition, None).await.expect("a hook").id;
+    let definition = triggered(&world, workspace, json!({})).await;
+    let id = world.store.trigger_of_definition(definition, None).await.expect("a trigger").id;
     let tokens: Vec<Token> = (0..3).map(|_| Token::generate().expect("randomness")).collect();
     let opens = async || {
         let mut open = Vec::new();
         for token in &tokens {
-            open.push(world.store.open_hook(token).await.is_ok());
+            open.push(world.store.trigger_of_token(token).await.is_ok());
         }
         open
     };
-    let hour = Duration::from_secs(3_600);
-    let of = Some(workspace);
-    world.store.rotate_token(id, of, &tokens[0], hour, "ann").await.expect("a first one");
+    let (hour, of) = (Duration::from_secs(3_600), Some(workspace));
+    world.store.rotate_trigger_token(id, of, &tokens[0], hour, "ann").await.expect("a first one");
     assert_eq!(opens().await, [true, false, false]);
-    world.store.rotate_token(id, of, &tokens[1], hour, "ann").await.expect("rotated");
+    world.store.rotate_trigger_token(id, of, &tokens[1], hour, "ann").await.expect("rotated");
     assert_eq!(opens().await, [true, true, false], "both, for an hour");
-    world.run_sql("UPDATE hook SET previous_until = now()", &[]).await;
+    world.run_sql("UPDATE trigger SET previous_expires_at = now()", &[]).await;
     assert_eq!(opens().await, [false, true, false], "the hour is over");
-    world.store.rotate_token(id, of, &tokens[2], Duration::ZERO, "ann").await.expect("rotated");
+    world.store.rotate_trigger_token(id, of, &tokens[2], Duration::ZERO, "ann").await.expect("rotated");
     assert_eq!(opens().await, [false, false, true]);
     let other = world.workspace("PRO").await;
-    assert!(matches!(world.store.revoke_token(id, Some(other), "eve").await, Err(Error::NotFound)), "not hers");
-    world.store.revoke_token(id, of, "ann").await.expect("revoked");
+    assert!(matches!(world.store.revoke_trigger_token(id, Some(other), "eve").await, Err(Error::NotFound)), "not hers");
+    world.store.revoke_trigger_token(id, of, "ann").await.expect("revoked");
     assert_eq!(opens().await, [false; 3]);
-    let stored = world.count("activity WHERE subject_type = 'hook' AND length(detail ->> 'prefix') = 12").await;
-    assert_eq!(stored, 3, "how it begins, never more");
-    world.store.rotate_token(id, of, &tokens[0], Duration::ZERO, "ann").await.expect("another");
+    let stored = world.count("activity WHERE subject_type = 'trigger' AND length(detail ->> 'prefix') = 12").await;
+    assert_eq!(stored, 3, "the first characters, never more");
+    world.store.rotate_trigger_token(id, of, &tokens[0], Duration::ZERO, "ann").await.expect("another");
     world.store.delete_definition(workspace, definition, "ann").await.expect("deleted");
-    assert_eq!(opens().await, [false; 3], "gone with its definition");
+    assert_eq!(opens().await, [false; 3], "deleted with its definition");
 }
 
 #[test]
-fn what_was_mistyped_is_no_token() {
+fn a_mistyped_token_is_refused() {
     let token = Token::generate().expect("randomness");
     let text = token.expose();
-    assert!(text.starts_with("fbh_") && text.len() == 76 && Token::parse(text).is_some());
+    assert!(text.starts_with("fbt_") && text.len() == 76 && Token::parse(text).is_some());
     assert_eq!(format!("{token:?}"), "Token(…)");
-    for bad in ["", "fbh_", &text[1..], &text[..75], &text.to_uppercase(), &text.replacen("fbh_", "fbk_", 1)] {
+    for bad in ["", "fbt_", &text[1..], &text[..75], &text.to_uppercase(), &text.replacen("fbt_", "fbk_", 1)] {
         assert!(Token::parse(bad).is_none(), "{bad}");
     }
     let flipped = text.replacen(&text[4..5], if &text[4..5] == "0" { "1" } else { "0" }, 1);

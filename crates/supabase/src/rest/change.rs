@@ -1,16 +1,18 @@
-//! What an update sets: the columns that its body names.
+//! The columns that an update sets: those that its body names.
 //!
 //! Invariants
-//! - Only what a worker may change can be named; the row's event and its key never.
+//! - The body may name only the columns that a worker may change (`WRITABLE`). The columns of the event and the primary
+//!   key are never among them.
 //!
-//! Not here: which changes are legal then (the table's guard, `kernel::job`), values (the database reads them).
+//! Not here: which status changes are legal (`kernel::job`, checked by the trigger of the table), parsing the values
+//! (the database).
 
 use serde_json::Value;
 
-use super::Refused;
+use super::RestError;
 use kernel::job::table::{self, Column};
 
-/// What may be set.
+/// The columns that an update may set.
 const WRITABLE: [&str; 12] = [
     "status",
     "worker_id",
@@ -26,12 +28,12 @@ const WRITABLE: [&str; 12] = [
     "updated_at",
 ];
 
-/// The columns that a body sets.
-pub fn columns(body: &Value) -> Result<Vec<Column>, Refused> {
-    let fields = body.as_object().ok_or_else(|| Refused::Body("it is something else".to_owned()))?;
+/// Reads the columns that the body of an update sets.
+pub fn read_columns(body: &Value) -> Result<Vec<Column>, RestError> {
+    let fields = body.as_object().ok_or_else(|| RestError::Body("it is something else".to_owned()))?;
     let column = |name: &String| {
-        let column = table::find(name).ok_or_else(|| Refused::Unknown(name.clone()))?;
-        if WRITABLE.contains(&column.name) { Ok(column) } else { Err(Refused::Fixed(column.name)) }
+        let column = table::find(name).ok_or_else(|| RestError::UnknownBodyColumn(name.clone()))?;
+        if WRITABLE.contains(&column.name) { Ok(column) } else { Err(RestError::ReadOnlyColumn(column.name)) }
     };
     fields.keys().map(column).collect()
 }
@@ -44,13 +46,14 @@ mod tests {
 
     #[test]
     fn only_what_a_worker_may_change_can_be_set() {
-        let names = |body: Value| columns(&body).map(|set| set.iter().map(|column| column.name).collect::<Vec<_>>());
+        let names =
+            |body: Value| read_columns(&body).map(|set| set.iter().map(|column| column.name).collect::<Vec<_>>());
         assert_eq!(names(json!({ "status": "x", "claimed_at": "now" })), Ok(vec!["status", "claimed_at"]));
         assert_eq!(names(json!({})), Ok(vec![]));
         for fixed in ["id", "event_id", "event_type", "event_data", "stream_id", "stream_type", "created_at"] {
-            assert_eq!(names(json!({ fixed: null })), Err(Refused::Fixed(fixed)));
+            assert_eq!(names(json!({ fixed: null })), Err(RestError::ReadOnlyColumn(fixed)));
         }
-        assert_eq!(names(json!({ "Status": 1 })), Err(Refused::Unknown("Status".to_owned())));
+        assert_eq!(names(json!({ "Status": 1 })), Err(RestError::UnknownBodyColumn("Status".to_owned())));
         assert!(names(json!([{ "status": "x" }])).is_err());
         assert!(WRITABLE.iter().all(|name| table::find(name).is_some()));
     }

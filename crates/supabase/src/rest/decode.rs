@@ -1,18 +1,18 @@
 //! Query strings: pairs of texts, percent-encoded.
 //!
 //! Invariants
-//! - What is not UTF-8, or no escape, is refused rather than replaced: a filter means what was written or nothing.
+//! - Invalid UTF-8 and invalid escapes are refused. Replacing them would change the meaning of a filter.
 
-use super::Refused;
+use super::RestError;
 
-/// The most parameters of one request.
+/// The largest number of parameters of one request.
 const MOST: usize = 200;
 
-/// The parameters in the order in which they came.
-pub fn pairs(query: &str) -> Result<Vec<(String, String)>, Refused> {
+/// Splits and decodes a query string. The parameters keep their order.
+pub fn read_pairs(query: &str) -> Result<Vec<(String, String)>, RestError> {
     let parts: Vec<&str> = query.split('&').filter(|part| !part.is_empty()).collect();
     if parts.len() > MOST {
-        return Err(Refused::Query("there are more than 200 parameters"));
+        return Err(RestError::Query("there are more than 200 parameters"));
     }
     let pair = |part: &str| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -21,7 +21,7 @@ pub fn pairs(query: &str) -> Result<Vec<(String, String)>, Refused> {
     parts.into_iter().map(pair).collect()
 }
 
-fn text(encoded: &str) -> Result<String, Refused> {
+fn text(encoded: &str) -> Result<String, RestError> {
     let (mut bytes, mut rest) = (Vec::with_capacity(encoded.len()), encoded.bytes());
     while let Some(byte) = rest.next() {
         bytes.push(match byte {
@@ -29,14 +29,14 @@ fn text(encoded: &str) -> Result<String, Refused> {
             b'%' => {
                 let digit = |byte: Option<u8>| (byte? as char).to_digit(16);
                 let (Some(high), Some(low)) = (digit(rest.next()), digit(rest.next())) else {
-                    return Err(Refused::Query("% is followed by two hexadecimal digits"));
+                    return Err(RestError::Query("% must be followed by two hexadecimal digits"));
                 };
-                u8::try_from(high * 16 + low).map_err(|_| Refused::Query("no byte"))?
+                u8::try_from(high * 16 + low).map_err(|_| RestError::Query("no byte"))?
             }
             byte => byte,
         });
     }
-    String::from_utf8(bytes).map_err(|_| Refused::Query("it is not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| RestError::Query("it is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -45,7 +45,8 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_the_rest_refused() {
-        let read = |query: &str| pairs(query).map(|pairs| format!("{pairs:?}")).map_err(|refused| refused.to_string());
+        let read =
+            |query: &str| read_pairs(query).map(|pairs| format!("{pairs:?}")).map_err(|refused| refused.to_string());
         for (query, is) in [
             ("", "[]"),
             ("&&", "[]"),

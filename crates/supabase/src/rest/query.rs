@@ -1,24 +1,25 @@
-//! What is asked of the table: columns, filters that must all hold, an order, and how many rows.
+//! A query of the table: columns, filters that must all hold, an order, and a limit.
 //!
 //! Invariants
-//! - Every parameter is a known one or a filter of a known column.
+//! - Every parameter must be a keyword of the protocol (such as `select`) or a filter of a column that exists. Any
+//!   other parameter is refused.
 
-use kernel::job::query::{By, MOST_ROWS, Query};
+use kernel::job::query::{MOST_ROWS, OrderBy, Query};
 use kernel::job::table::{self, COLUMNS, Column};
 
-use super::Refused;
-use crate::filter::{self, Place};
+use super::RestError;
+use crate::filter::{self, Syntax};
 
-/// A question as a client wrote it.
+/// A parsed query string.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct ParsedQuery {
     pub query: Query,
-    /// The parameter that bounds the rows, if there is one: an update takes none.
+    /// The name of the parameter that limits the rows (`limit` or `offset`). An update may not have one.
     bounded: Option<&'static str>,
 }
 
-impl Asked {
-    pub fn read(pairs: &[(String, String)]) -> Result<Asked, Refused> {
+impl ParsedQuery {
+    pub fn read(pairs: &[(String, String)]) -> Result<ParsedQuery, RestError> {
         let mut terms = Vec::new();
         let (mut columns, mut order, mut limit, mut offset) = (None, None, None, None);
         for (name, value) in pairs {
@@ -27,10 +28,10 @@ impl Asked {
                 "order" => once("order", &mut order, by(value)?)?,
                 "limit" => once("limit", &mut limit, number("limit", value)?)?,
                 "offset" => once("offset", &mut offset, number("offset", value)?)?,
-                // Tells which keys of many objects count; there is one object.
+                // Chooses the fields of an insert of several objects. Inserts are not supported, so it has no effect.
                 "columns" => {}
-                "or" | "and" | "not.or" | "not.and" => return Err(Refused::Unoffered(name.clone())),
-                name => terms.push(filter::read_term(name, value, Place::Query)?),
+                "or" | "and" | "not.or" | "not.and" => return Err(RestError::Unsupported(name.clone())),
+                name => terms.push(filter::read_term(name, value, Syntax::QueryString)?),
             }
         }
         let bounded = limit.map(|_| "limit").or(offset.map(|_| "offset"));
@@ -41,40 +42,41 @@ impl Asked {
             limit: limit.unwrap_or(MOST_ROWS).min(MOST_ROWS),
             offset: offset.unwrap_or_default(),
         };
-        Ok(Asked { query, bounded })
+        Ok(ParsedQuery { query, bounded })
     }
 
-    /// May an update ask so? It names its rows by filters alone.
-    pub fn check_update(&self) -> Result<(), Refused> {
+    /// Refuses a query that an update may not have: an update must select its rows by at least one filter, and by
+    /// filters only.
+    pub fn check_update(&self) -> Result<(), RestError> {
         match self.bounded {
-            Some(name) => Err(Refused::Bounded(name)),
-            None if self.query.terms.is_empty() => Err(Refused::Everything),
+            Some(name) => Err(RestError::LimitInUpdate(name)),
+            None if self.query.terms.is_empty() => Err(RestError::NoFilter),
             None => Ok(()),
         }
     }
 }
 
-fn once<T>(name: &'static str, place: &mut Option<T>, value: T) -> Result<(), Refused> {
+fn once<T>(name: &'static str, place: &mut Option<T>, value: T) -> Result<(), RestError> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Refused::Twice { name }),
+        Some(_) => Err(RestError::Twice { name }),
     }
 }
 
-fn number(name: &'static str, value: &str) -> Result<u32, Refused> {
-    value.parse().map_err(|_| Refused::Number { name })
+fn number(name: &'static str, value: &str) -> Result<u32, RestError> {
+    value.parse().map_err(|_| RestError::Number { name })
 }
 
-fn find(name: &str) -> Result<Column, Refused> {
-    // What PostgREST has beside plain names: embedding, aliases, casts, paths, functions.
+fn find(name: &str) -> Result<Column, RestError> {
+    // These characters mark PostgREST's other forms: embedding, aliases, casts, paths and functions.
     if name.contains(['(', ')', ':', '>', '!', '"', '.']) {
-        return Err(Refused::Unoffered(name.to_owned()));
+        return Err(RestError::Unsupported(name.to_owned()));
     }
-    table::find(name).ok_or_else(|| Refused::Column(name.to_owned()))
+    table::find(name).ok_or_else(|| RestError::Column(name.to_owned()))
 }
 
 /// `*`, or columns with commas between them.
-fn select(value: &str) -> Result<Vec<Column>, Refused> {
+fn select(value: &str) -> Result<Vec<Column>, RestError> {
     let mut columns: Vec<Column> = Vec::new();
     for name in value.split(',').map(str::trim) {
         let more = if name == "*" || value.is_empty() { COLUMNS.to_vec() } else { vec![find(name)?] };
@@ -89,9 +91,9 @@ fn select(value: &str) -> Result<Vec<Column>, Refused> {
 
 /// `column[.asc|.desc][.nullsfirst|.nullslast]`, with commas between them. Nulls come last, and first in a descending
 /// order.
-fn by(value: &str) -> Result<Vec<By>, Refused> {
+fn by(value: &str) -> Result<Vec<OrderBy>, RestError> {
     let step = |text: &str| {
-        let wrong = || Refused::Order(text.to_owned());
+        let wrong = || RestError::Order(text.to_owned());
         let mut parts = text.trim().split('.');
         let column = find(parts.next().unwrap_or_default())?;
         let (mut descending, mut nulls_first) = (None, None);
@@ -106,7 +108,7 @@ fn by(value: &str) -> Result<Vec<By>, Refused> {
             }
         }
         let descending = descending.unwrap_or(false);
-        Ok(By { column, descending, nulls_first: nulls_first.unwrap_or(descending) })
+        Ok(OrderBy { column, descending, nulls_first: nulls_first.unwrap_or(descending) })
     };
     value.split(',').filter(|step| !step.is_empty()).map(step).collect()
 }
@@ -116,10 +118,10 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::rest::decode::pairs;
+    use crate::rest::decode::read_pairs;
 
     fn shown(query: &str) -> String {
-        let read = match pairs(query).and_then(|pairs| Asked::read(&pairs)) {
+        let read = match read_pairs(query).and_then(|pairs| ParsedQuery::read(&pairs)) {
             Ok(read) => read.query,
             Err(refused) => return format!("{} {refused}", refused.code()),
         };
@@ -214,9 +216,9 @@ mod tests {
             ],
             expect![[r#"
                 or=(status.eq.a,status.eq.b)
-                    PGRST100 "or" is not offered
+                    PGRST100 "or" is not supported
                 and=(status.eq.a)
-                    PGRST100 "and" is not offered
+                    PGRST100 "and" is not supported
                 nope=eq.1
                     42703 column workflow_queue_projection.nope does not exist
                 select=nope
@@ -224,15 +226,15 @@ mod tests {
                 select=id,
                     42703 column workflow_queue_projection. does not exist
                 select=id::text
-                    PGRST100 "id::text" is not offered
+                    PGRST100 "id::text" is not supported
                 select=a:id
-                    PGRST100 "a:id" is not offered
+                    PGRST100 "a:id" is not supported
                 select=event_data->>n
-                    PGRST100 "event_data->>n" is not offered
+                    PGRST100 "event_data->>n" is not supported
                 select=count()
-                    PGRST100 "count()" is not offered
+                    PGRST100 "count()" is not supported
                 select=*,other(*)
-                    PGRST100 "other(*)" is not offered
+                    PGRST100 "other(*)" is not supported
                 select=id&select=id
                     PGRST100 select is given twice
                 order=nope
@@ -242,23 +244,23 @@ mod tests {
                 order=id.asc.desc
                     PGRST100 failed to parse order (id.asc.desc)
                 order=event_data->n.asc
-                    PGRST100 "event_data->n" is not offered
+                    PGRST100 "event_data->n" is not supported
                 order=id;drop table x
                     42703 column workflow_queue_projection.id;drop table x does not exist
                 limit=-1
-                    PGRST100 limit takes a number that is not negative
+                    PGRST100 limit must be a number that is not negative
                 limit=1e3
-                    PGRST100 limit takes a number that is not negative
+                    PGRST100 limit must be a number that is not negative
                 offset=x
-                    PGRST100 offset takes a number that is not negative
+                    PGRST100 offset must be a number that is not negative
                 status=pending
-                    PGRST100 filter "status=pending" is not of the form column=operator.value
+                    PGRST100 filter "status=pending" must have the form column=operator.value
                 status=like.p*
-                    PGRST100 the operator "like" is not known; there are eq, neq, lt, lte, gt, gte, in and is
+                    PGRST100 unknown operator "like": use eq, neq, lt, lte, gt, gte, in or is
                 status=is.true
-                    PGRST100 `is` takes null
+                    PGRST100 the operator is allows only null
                 status=in.a,b
-                    PGRST100 a list is written (a,b,c), with at most 1000 values
+                    PGRST100 a list must have the form (a,b,c), with at most 1000 values
                 event_data->>n=eq.1
                     42703 column workflow_queue_projection.event_data->>n does not exist
                 status%22%20or%20true=eq.1
@@ -266,16 +268,17 @@ mod tests {
                 on_conflict=id
                     42703 column workflow_queue_projection.on_conflict does not exist
                 status=eq.%ff
-                    PGRST100 the query string cannot be read: it is not UTF-8
+                    PGRST100 the query string cannot be parsed: it is not UTF-8
             "#]],
         );
     }
 
     #[test]
     fn an_update_names_its_rows() {
-        let update = |query: &str| Asked::read(&pairs(query).expect("pairs")).expect("a query").check_update();
+        let update =
+            |query: &str| ParsedQuery::read(&read_pairs(query).expect("pairs")).expect("a query").check_update();
         assert_eq!(update("id=eq.1&select=*&order=id"), Ok(()));
-        assert_eq!(update("select=*"), Err(Refused::Everything));
-        assert_eq!(update("status=eq.pending&limit=1"), Err(Refused::Bounded("limit")));
+        assert_eq!(update("select=*"), Err(RestError::NoFilter));
+        assert_eq!(update("status=eq.pending&limit=1"), Err(RestError::LimitInUpdate("limit")));
     }
 }

@@ -1,140 +1,146 @@
-//! Calling out for a node: sent, told to stop, or not sent at all.
+//! Sends the calls of nodes, and stops them when their activity is canceled.
 //!
 //! Invariants
-//! - A call that may be made at most once is noted as begun when all is ready to send it, and not before: a stop or a
-//!   crash until then leaves it as if it had never been tried.
-//! - A call that is stopped after the note goes by whether a byte may have left (`outbound::Sent`), as with the
-//!   embedded engine. If none has, the note is withdrawn.
-//! - Trouble with the database while that is noted costs time; the fence of the taking says whether it is still ours to
-//!   send.
+//! - A call that may be made at most once is recorded as begun when it is ready to be sent, and not earlier. After a
+//!   stop or a crash before that, it is as if the call had never been tried.
+//! - If such a call is stopped, it may have had an effect only if a byte may have left this process
+//!   (`engine::outbound::SentFlag`), as in the embedded engine. If no byte has left, the worker withdraws the record.
+//! - A database error while the worker writes that record only delays the call. The attempt's fence decides whether
+//!   this worker may still send it.
 //!
-//! What happens if this process dies: before a call is noted as begun, the next worker makes it; after that its end is
-//! UNKNOWN. Any other call is made again with the same token.
+//! What happens if this process dies: an at-most-once call that was not recorded as begun is made by the next worker.
+//! After the record, its node ends as `UNKNOWN`. Any other call is made again with the same token.
 //!
-//! Not here: taking the node and telling what came of it (`node`, `told`).
+//! Not here: beginning the attempt (`node`), storing its result (`attempt_end`).
 
 use std::time::Instant;
 
 use engine::attempt;
-use engine::insist::insist;
-use engine::nodes::Done;
-use engine::nodes::call::{Call, Unprepared};
+use engine::backoff::retry_until_stored;
+use engine::nodes::NodeOutput;
+use engine::nodes::call::{Call, PrepareError};
 use engine::vault;
 use kernel::definition::Delivery;
-use kernel::run::failure::{Class, Failure};
+use kernel::run::failure::Failure;
 use temporalio_sdk::activities::ActivityContext;
 
-use super::Kit;
-use super::told::Attempt;
+use super::RunActivities;
+use super::attempt_end::Attempt;
 
-/// What became of a call.
-pub(super) enum Called {
-    Ended(Result<Done, Failure>),
-    /// Stopped on the way; `begun`: it may have taken effect.
+/// The outcome of a call.
+pub(super) enum CallOutcome {
+    Ended(Result<NodeOutput, Failure>),
+    /// The call was stopped. `begun`: it may have had an effect.
     Stopped {
         begun: bool,
     },
-    /// Not sent: somebody else has the node by now, or the run.
+    /// Not sent: another attempt at the node has begun, or another run performs the execution.
     Overtaken,
-    /// Not sent: its secrets cannot be opened now.
-    NotNow(vault::Error),
+    /// Not sent: its secrets cannot be decrypted at the moment.
+    SecretsUnavailable(vault::Error),
 }
 
-impl From<Unprepared> for Called {
-    fn from(unprepared: Unprepared) -> Called {
+impl From<PrepareError> for CallOutcome {
+    fn from(unprepared: PrepareError) -> CallOutcome {
         match unprepared {
-            Unprepared::Failed(failure) => Called::Ended(Err(failure)),
-            Unprepared::NotNow(_, error) => Called::NotNow(error),
+            PrepareError::Failed(failure) => CallOutcome::Ended(Err(failure)),
+            PrepareError::SecretsUnavailable(_, error) => CallOutcome::SecretsUnavailable(error),
         }
     }
 }
 
-impl Kit {
-    /// Calls out, unless it is told to stop.
-    pub(super) async fn call(&self, context: &ActivityContext, attempt: &Attempt<'_>, call: Box<dyn Call>) -> Called {
+impl RunActivities {
+    /// Makes a call, unless the activity is canceled first.
+    pub(super) async fn make_call(
+        &self,
+        context: &ActivityContext,
+        attempt: &Attempt<'_>,
+        call: Box<dyn Call>,
+    ) -> CallOutcome {
         let (spec, since) = (attempt.spec, Instant::now());
         let called = match spec.delivery {
             Delivery::AtMostOnce => self.call_once(context, attempt, call).await,
             Delivery::AtLeastOnce => {
                 let calling = self.prepare_and_send(call);
-                unless_stopped(context, calling).await.unwrap_or(Called::Stopped { begun: true })
+                unless_stopped(context, calling).await.unwrap_or(CallOutcome::Stopped { begun: true })
             }
         };
         let outcome = match &called {
-            Called::Ended(Ok(_)) => "completed",
-            Called::Ended(Err(_)) => "failed",
-            Called::Stopped { .. } | Called::Overtaken => "canceled",
-            Called::NotNow(_) => return called,
+            CallOutcome::Ended(Ok(_)) => "completed",
+            CallOutcome::Ended(Err(_)) => "failed",
+            CallOutcome::Stopped { .. } | CallOutcome::Overtaken => "canceled",
+            CallOutcome::SecretsUnavailable(_) => return called,
         };
         attempt::measure(spec.kind, outcome, since.elapsed());
         called
     }
 
-    async fn prepare_and_send(&self, call: Box<dyn Call>) -> Called {
-        match call.prepare(&self.means).await {
-            Ok(prepared) => Called::Ended(prepared.send().await),
+    async fn prepare_and_send(&self, call: Box<dyn Call>) -> CallOutcome {
+        match call.prepare(&self.resources).await {
+            Ok(prepared) => CallOutcome::Ended(prepared.send().await),
             Err(unprepared) => unprepared.into(),
         }
     }
 
-    /// All that is to be waited for comes first, then the note that it begins, then the call.
-    async fn call_once(&self, context: &ActivityContext, attempt: &Attempt<'_>, call: Box<dyn Call>) -> Called {
+    /// First waits for everything that the call needs, then records that it begins, then sends it.
+    async fn call_once(&self, context: &ActivityContext, attempt: &Attempt<'_>, call: Box<dyn Call>) -> CallOutcome {
         let preparing = async {
-            let prepared = call.prepare(&self.means).await;
-            self.means.pulse.fresh().await;
+            let prepared = call.prepare(&self.resources).await;
+            self.resources.liveness.wait_until_live().await;
             prepared
         };
         let prepared = match unless_stopped(context, preparing).await {
-            None => return Called::Stopped { begun: false },
+            None => return CallOutcome::Stopped { begun: false },
             Some(Err(unprepared)) => return unprepared.into(),
             Some(Ok(prepared)) => prepared,
         };
         if context.is_cancelled() {
-            return Called::Stopped { begun: false };
+            return CallOutcome::Stopped { begun: false };
         }
         let Attempt { hold, spec, iteration, fence, .. } = attempt;
-        match insist(|| self.store.begin_once(*hold, &spec.key, *iteration, *fence)).await {
+        match retry_until_stored(|| self.store.begin_once(*hold, &spec.key, *iteration, *fence)).await {
             Ok(true) => {}
-            Ok(false) => return Called::Overtaken,
+            Ok(false) => return CallOutcome::Overtaken,
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "A call cannot be noted as begun");
-                return Called::Ended(Err(Failure::new(Class::ExecutionError, "what is stored of it cannot be read")));
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "Call not sent: the record that it begins could not be stored"
+                );
+                return CallOutcome::Ended(Err(Failure::unreadable_state()));
             }
         }
-        // It may have been told to stop while the database was waited for.
+        // The activity may have been canceled during the write.
         if context.is_cancelled() {
             return self.stopped_once(attempt, false).await;
         }
         let sent = prepared.sent();
         match unless_stopped(context, prepared.send()).await {
-            Some(result) => Called::Ended(result),
+            Some(result) => CallOutcome::Ended(result),
             None => self.stopped_once(attempt, sent.is_set()).await,
         }
     }
 
-    /// A call that was noted as begun is told to stop: if it was not sent, the note is withdrawn, and its row says so
-    /// from then on.
-    async fn stopped_once(&self, attempt: &Attempt<'_>, sent: bool) -> Called {
+    /// Stops a call that was recorded as begun. If it was not sent, that record is withdrawn.
+    async fn stopped_once(&self, attempt: &Attempt<'_>, sent: bool) -> CallOutcome {
         let Attempt { hold, spec, iteration, fence, .. } = attempt;
         if sent {
-            return Called::Stopped { begun: true };
+            return CallOutcome::Stopped { begun: true };
         }
-        match insist(|| self.store.withdraw_once(*hold, &spec.key, *iteration, *fence)).await {
-            // Also if there was nothing to withdraw: then somebody else has the node by now, and its row answers for
-            // it.
-            Ok(_) => Called::Stopped { begun: false },
+        match retry_until_stored(|| self.store.withdraw_once(*hold, &spec.key, *iteration, *fence)).await {
+            // If there was no record to withdraw, another attempt at the node has begun, and the row decides.
+            Ok(_) => CallOutcome::Stopped { begun: false },
             Err(error) => {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
-                    "A note that a call begins cannot be withdrawn"
+                    "Failed to withdraw the record of a call that was not sent; its node ends as UNKNOWN"
                 );
-                Called::Stopped { begun: true }
+                CallOutcome::Stopped { begun: true }
             }
         }
     }
 }
 
-/// What the work comes to; none if the activity is to stop first.
+/// The result of the work. None if the activity is canceled first.
 async fn unless_stopped<T>(context: &ActivityContext, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         result = work => Some(result),

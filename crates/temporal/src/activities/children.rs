@@ -1,120 +1,119 @@
-//! Children: the execution that a node makes, and what its end makes of the node.
+//! Children: the execution that a node starts, and the result that its end means for the node.
 //!
 //! Invariants
-//! - Making a child is the node's call, fenced and repeatable: one child for each attempt, whoever performs the node.
-//! - A child runs as a workflow of its own, under its own id; its row is the truth of its end.
-//! - A child whose workflow is closed is over before its node is: what its workflow did not record is recorded here.
+//! - Starting a child is fenced and repeatable: one child per attempt, whichever worker performs the node.
+//! - A child runs as its own workflow, under its own id. Its row is authoritative about its end.
+//! - A child whose workflow has closed ends before its node. If the workflow recorded no end, this activity records
+//!   one.
 //!
-//! What happens if this process dies: before the child's commit there is none; after it the node is performed again and
-//! finds it.
+//! What happens if this process dies: before the child's commit there is no child. After the commit, the node is
+//! performed again and finds the child.
 //!
-//! Not here: making or finding the row (`engine::attempt::child`), starting its workflow (`workflow`), what its end
-//! means (`kernel::kind::workflow`).
+//! Not here: starting or finding the row, and what the child's end means for its node (`engine::attempt::child`),
+//! starting the child's workflow (`workflow`).
 
 use std::time::Duration;
 
-use engine::attempt::child::Starting;
+use engine::attempt::child::{ChildStart, ended};
 use engine::ending;
-use engine::nodes::Done;
 use kernel::execution;
-use kernel::kind::workflow::{self, Config};
+use kernel::kind::workflow::Config;
 use kernel::run::failure::{Class, Failure};
 use store::queue::claim::Begun;
-use store::run::child::Spawned;
+use store::run::child::ChildState;
 use store::run::{End, Ending};
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::{UntypedWorkflow, WorkflowDescribeOptions, WorkflowExecutionStatus};
-use temporalio_sdk::activities::{ActivityContext, ActivityError};
+use temporalio_sdk::activities::ActivityContext;
 
-use super::runs::Held;
-use super::told::Attempt;
-use super::{Kit, again, later, or_repeat};
+use super::attempt_end::Attempt;
+use super::runs::LoadedRun;
+use super::{Activity, RunActivities, failure_or_repeat, repeat_after, repeat_on};
 use crate::NAME;
 use crate::connection::{chain, once};
-use crate::message::{Closed, Ended, Input};
+use crate::message::{CloseReason, Input, PerformResult};
 use crate::retry::RetryConfig;
-use crate::start::workflow_id;
 
-/// How soon Temporal is asked again about a child when it did not answer.
+/// The pause before the activity asks Temporal again whether a child's workflow is open.
 const POLL: Duration = Duration::from_secs(1);
 
-impl Kit {
-    /// Makes the child of a node, or finds it, and says how it stands.
-    pub(super) async fn child(
+impl RunActivities {
+    /// Starts the child of a node, or finds the child that was already started, and returns the node's state.
+    pub(super) async fn start_child(
         &self,
         context: &ActivityContext,
         attempt: &Attempt<'_>,
-        held: &Held,
+        run: &LoadedRun,
         config: &Config,
-        (closed, attends): (Option<Closed>, Option<Closed>),
-    ) -> Result<Ended, ActivityError> {
-        let stops = attends == Some(Closed::Stopped);
+        (closed, earlier_child): (Option<CloseReason>, Option<CloseReason>),
+    ) -> Activity<PerformResult> {
+        let stops = earlier_child == Some(CloseReason::Stopped);
         let place = (attempt.iteration, attempt.attempt);
-        let starting = Starting::new(config.clone(), attempt.spec, &held.begun, place, held.begun.trace);
-        if starting.is_detached() {
-            return if stops { Ok(Ended::Stopped) } else { self.detach(attempt, &starting).await };
+        let child_start = ChildStart::new(config.clone(), attempt.spec, &run.begun, place, run.begun.trace);
+        if child_start.is_detached() {
+            return if stops { Ok(PerformResult::Stopped) } else { self.detach(attempt, &child_start).await };
         }
         let spawned = match stops {
-            true => starting.find(&self.store, attempt.hold).await,
-            false => starting.spawn(&self.store, &self.versions, attempt.hold, (NAME, false)).await,
+            true => child_start.find(&self.store, attempt.hold).await,
+            false => child_start.spawn(&self.store, &self.versions, attempt.hold, (NAME, false)).await,
         };
-        let (child, end, unknown) = match or_repeat(spawned)? {
-            Err(failure) => return self.ended(attempt, Err(failure)).await,
-            Ok(None) => return Ok(Ended::Lost),
-            Ok(Some(Spawned::Missing | Spawned::Refused(_))) => return Ok(Ended::Stopped),
-            Ok(Some(Spawned::Running { begun, inherits, .. })) => {
-                match self.how_closed(context, &begun, closed, attends).await? {
-                    None => return Ok(Ended::Child(Box::new(self.input_of(&begun, inherits).await))),
+        let (child, end, unknown) = match failure_or_repeat(spawned)? {
+            Err(failure) => return self.end_attempt(attempt, Err(failure)).await,
+            Ok(None) => return Ok(PerformResult::Lost),
+            Ok(Some(ChildState::Missing | ChildState::Refused(_))) => return Ok(PerformResult::Stopped),
+            Ok(Some(ChildState::Running { begun, inherits, .. })) => {
+                match self.close_reason(context, &begun, closed, earlier_child).await? {
+                    None => return Ok(PerformResult::Child(Box::new(self.input_of(&begun, inherits).await))),
                     Some(closed) => {
                         self.end_closed(context, &begun, closed).await?;
-                        // Its rows say now what became of it.
-                        return Box::pin(self.child(context, attempt, held, config, (Some(closed), None))).await;
+                        // The child's rows now contain its end.
+                        return Box::pin(self.start_child(context, attempt, run, config, (Some(closed), None))).await;
                     }
                 }
             }
-            Ok(Some(Spawned::Ended { execution, end, unknown })) => (execution, end, unknown),
+            Ok(Some(ChildState::Ended { execution, end, unknown })) => (execution, end, unknown),
         };
-        let End { outcome, output, error } = end;
-        if workflow::was_stopped(closed == Some(Closed::Stopped) || stops, outcome, unknown) {
-            return Ok(Ended::Stopped);
+        match ended(closed == Some(CloseReason::Stopped) || stops, child, end, unknown) {
+            Some(result) => self.end_attempt(attempt, result).await,
+            None => Ok(PerformResult::Stopped),
         }
-        self.ended(attempt, workflow::ended(child, outcome, output, error, unknown).map(Done::plain)).await
     }
 
-    /// Starts an execution of its own for a node.
-    async fn detach(&self, attempt: &Attempt<'_>, starting: &Starting) -> Result<Ended, ActivityError> {
-        let detached = starting.detach(&self.store, &self.versions, self.max_generations).await;
-        let result = or_repeat(detached)?.map(|(done, ready)| {
+    /// Starts a detached execution for a node.
+    async fn detach(&self, attempt: &Attempt<'_>, child_start: &ChildStart) -> Activity<PerformResult> {
+        let detached = child_start.detach(&self.store, &self.versions, self.max_generations).await;
+        let result = failure_or_repeat(detached)?.map(|(output, ready)| {
             if ready {
-                (self.on_ready)(starting.workspace());
+                (self.on_ready)(child_start.workspace());
             }
-            done
+            output
         });
-        self.ended(attempt, result).await
+        self.end_attempt(attempt, result).await
     }
 
-    /// Is the workflow of a child closed, and how? One that an earlier history started is asked about in Temporal.
-    async fn how_closed(
+    /// Returns why the workflow of a child closed; None if it is open. Asks Temporal about a child that an earlier
+    /// history started.
+    async fn close_reason(
         &self,
         context: &ActivityContext,
         begun: &Begun,
-        closed: Option<Closed>,
-        attends: Option<Closed>,
-    ) -> Result<Option<Closed>, ActivityError> {
-        if closed.is_some() || attends.is_none() {
+        closed: Option<CloseReason>,
+        earlier_child: Option<CloseReason>,
+    ) -> Activity<Option<CloseReason>> {
+        if closed.is_some() || earlier_child.is_none() {
             return Ok(closed);
         }
-        let handle = context.client().get_workflow_handle::<UntypedWorkflow>(workflow_id(begun.execution));
+        let handle = context.client().get_workflow_handle::<UntypedWorkflow>(begun.execution.engine_id());
         match handle.describe(WorkflowDescribeOptions::builder().rpc_options(once()).build()).await {
             Ok(found) if found.status() == WorkflowExecutionStatus::Running => Ok(None),
-            Ok(_) | Err(WorkflowInteractionError::NotFound(_)) => Ok(attends),
-            Err(error) => Err(later("TEMPORAL", &chain(&error), POLL)),
+            Ok(_) | Err(WorkflowInteractionError::NotFound(_)) => Ok(earlier_child),
+            Err(error) => Err(repeat_after("TEMPORAL", &chain(&error), POLL)),
         }
     }
 
-    /// What the child's workflow is started with.
+    /// The input of the child's workflow.
     async fn input_of(&self, begun: &Begun, inherits: bool) -> Input {
-        // One that cannot be read is started all the same: its begin ends it, with the reason.
+        // A child whose version cannot be read is started anyway. Its begin activity ends it with the reason.
         let version = self.versions.get(&self.store, begun.version).await.ok();
         let definition = version.as_ref().map(|version| &version.definition);
         let nodes = definition.iter().flat_map(|definition| &definition.nodes);
@@ -130,22 +129,23 @@ impl Kit {
         }
     }
 
-    /// Ends a child whose workflow is closed and recorded nothing: it never began, or was ended from outside. One of
-    /// its nodes may still be performed for as long as a silent worker keeps it, so this waits once.
-    async fn end_closed(&self, context: &ActivityContext, begun: &Begun, closed: Closed) -> Result<(), ActivityError> {
-        if closed == Closed::ByItself && context.info().attempt <= 1 {
-            let lingers = self.heartbeat.max(self.local_below);
-            return Err(later("LINGERS", "the workflow of a child is closed and recorded nothing", lingers));
+    /// Ends a child whose workflow closed and recorded no end: it never began, or was terminated in Temporal. A node of
+    /// the child may still run until its heartbeat times out. So the activity first fails, and is repeated after that
+    /// time.
+    async fn end_closed(&self, context: &ActivityContext, begun: &Begun, closed: CloseReason) -> Activity<()> {
+        if closed == CloseReason::ByItself && context.info().attempt <= 1 {
+            let linger = self.heartbeat.max(self.local_below);
+            return Err(repeat_after("LINGERS", "the workflow of a child closed and recorded no end", linger));
         }
         let end = match closed {
-            Closed::Stopped => End { outcome: execution::Status::Canceled, output: None, error: None },
-            Closed::ByItself => {
-                let why = "its workflow was ended in Temporal, and nothing was recorded";
+            CloseReason::Stopped => End { outcome: execution::Status::Canceled, output: None, error: None },
+            CloseReason::ByItself => {
+                let why = "its workflow was ended in Temporal and recorded no end; see its history in Temporal";
                 ending::failed(Failure::new(Class::EngineLost, why))
             }
         };
-        // It may have come to an end of its own meanwhile, which stands.
+        // If the child has ended in the meantime, the stored end is kept.
         let ending = Ending { execution: begun.execution, claim: None, end };
-        self.store.complete(&[ending], None, "engine").await.map(drop).map_err(again)
+        self.store.complete(&[ending], None, "engine").await.map(drop).map_err(repeat_on)
     }
 }

@@ -1,116 +1,118 @@
-//! One node: taken by its row, performed, and told of.
+//! Performs one node: begins an attempt in the node's row, does the work, and stores the result.
 //!
 //! Invariants
-//! - Nothing is sent before the row says RUNNING, and a settled node is never performed again.
-//! - The row counts the attempts: a worker that dies costs none. The kernel says whether there is another and when;
-//!   Temporal only keeps the time.
-//! - What may be performed at most once is never performed by whoever finds that somebody began it: its end is UNKNOWN.
+//! - Nothing is sent before the row is RUNNING, and a settled node is never performed again.
+//! - The row counts the attempts. The death of a worker uses up no attempt. The kernel decides whether there is another
+//!   attempt and when; Temporal only waits.
+//! - A call that may be made at most once is not made again if an earlier worker began it: the node ends as UNKNOWN.
 //!
-//! What happens if this process dies: before the taking, nothing has happened; after it, the node is taken again
-//! under the same attempt and called with the same token; after telling, the row answers for it.
+//! What happens if this process dies: before the attempt begins, nothing has happened. After it, the node is performed
+//! again under the same attempt and with the same token. After its result is stored, the row returns that result.
 //!
-//! Not here: calling out (`calls`), how an attempt ends (`told`), loops (`loops`), children (`children`), what somebody
-//! else does (`asks`).
+//! Not here: calls (`calls`), the end of an attempt (`attempt_end`), loops (`loops`), children (`children`), waits and
+//! users' tasks (`waits`).
 
 use std::time::Duration;
 
-use engine::nodes::call::{Caller, Make};
+use engine::nodes::call::{CallBuilder, Caller};
 use engine::nodes::{self, Work};
 use engine::{trace, vault};
 use jiff::Timestamp;
 use kernel::definition::plan::NodeIx;
-use kernel::definition::{self, Delivery, Kind};
+use kernel::definition::{self, Delivery, Manner};
 use kernel::expression::Scope;
 use kernel::kind::delay;
-use kernel::run::each;
 use kernel::run::failure::{Class, Failure};
-use kernel::run::node::Status;
+use kernel::run::item_loop;
+use kernel::run::node::{NodeEnd, Status};
 use kernel::signals::spans;
 use serde_json::Value;
-use store::run::attempt::{Hold, Taken};
+use store::run::attempt::{AttemptStart, NewAttempt, Ownership};
 use store::run::{NodeFact, StoredNode};
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 use tracing::Instrument as _;
 
-use super::calls::Called;
-use super::runs::Held;
-use super::told::Attempt;
-use super::{Kit, again, later, settled, whole_ms};
-use crate::message::{Call, Closed, Ended};
+use super::attempt_end::Attempt;
+use super::calls::CallOutcome;
+use super::runs::LoadedRun;
+use super::{Activity, RunActivities, repeat_after, repeat_on, settled, whole_ms};
+use crate::message::{CloseReason, PerformRequest, PerformResult};
 
-/// An attempt that is due within this is waited for here.
-const NEARLY: Duration = Duration::from_secs(2);
+/// If an attempt is due within this time, the activity waits for it. Otherwise Temporal repeats the activity then.
+const WAIT_HERE: Duration = Duration::from_secs(2);
 
-/// How soon a call is tried again whose secrets this worker has no key for: another worker may have it, or this one
-/// after a restart.
-const KEYLESS: Duration = Duration::from_secs(10);
+/// If this worker cannot decrypt the secrets of a call, Temporal repeats the activity after this pause. Another worker
+/// may have the key, or this worker may have it after a restart.
+const RETRY_SECRETS: Duration = Duration::from_secs(10);
 
-/// What a taking found.
-pub(super) struct Found {
-    /// A wait that was noted before has so long to go.
+/// What the row of an attempt says.
+pub(super) struct AttemptState {
+    /// The time that is left of a delay stored earlier.
     wait: Option<Duration>,
-    /// Somebody had begun a call that may be made at most once, and did not tell of it.
+    /// True if a call that may be made at most once was begun, and its result is not stored.
     begun: bool,
 }
 
-impl Kit {
-    pub(super) async fn perform(&self, context: &ActivityContext, call: Call) -> Result<Ended, ActivityError> {
+impl RunActivities {
+    pub(super) async fn perform(&self, context: &ActivityContext, call: PerformRequest) -> Activity<PerformResult> {
         let hold = call.hold;
-        let Some(held) = self.held(hold).await? else { return Ok(Ended::Lost) };
-        let Some(spec) = held.spec(call.node, call.iteration) else {
-            return Err(later("FAULT", "no such node", NEARLY));
+        let Some(run) = self.load_run(hold).await? else { return Ok(PerformResult::Lost) };
+        let Some(spec) = run.spec(call.node, call.iteration) else {
+            return Err(repeat_after("FAULT", "the node does not exist in this version of the workflow", WAIT_HERE));
         };
-        if spec.kind == Kind::ForEach {
-            return self.begin_loop(hold, &held, call.node).await;
+        if spec.kind.manner() == Manner::Loops {
+            return self.begin_loop(hold, &run, call.node).await;
         }
         if let (Some(closed), Delivery::AtMostOnce) = (call.closed, spec.delivery) {
-            return self.broken_off(hold, &spec, call.iteration, closed).await;
+            return self.resolve_interrupted(hold, &spec, call.iteration, closed).await;
         }
-        if call.attends == Some(Closed::Stopped) && !self.is_begun(hold, &spec, call.iteration).await? {
-            return Ok(Ended::Stopped);
+        if call.earlier_child == Some(CloseReason::Stopped) && !self.is_begun(hold, &spec, call.iteration).await? {
+            return Ok(PerformResult::Stopped);
         }
-        let scope = self.scope_at(hold, &held, call.node, call.iteration).await?;
-        let ready = nodes::ready_apart(held.begun.workspace, &spec, &scope).await;
+        let scope = self.scope_at(hold, &run, call.node, call.iteration).await?;
+        let ready = nodes::prepare_on_thread(run.begun.workspace, &spec, &scope).await;
         let input = ready.as_ref().ok().map(|(input, _)| input);
-        let (attempt, found) = match self.take(hold, &spec, call.iteration, input).await? {
+        let (attempt, state) = match self.begin_attempt(hold, &spec, call.iteration, input).await? {
             Ok(taken) => taken,
             Err(ended) => return Ok(ended),
         };
-        if found.begun {
-            return self.unknown(&attempt).await;
+        if attempt.rules().interrupted(state.begun, false).is_some() {
+            return self.end_unknown(&attempt).await;
         }
+        // What is being stopped never completes its run.
+        let stops = [call.closed, call.earlier_child].contains(&Some(CloseReason::Stopped));
+        let attempt = Attempt { last_of: (call.is_last && !stops).then_some(&run), ..attempt };
         let (input, work) = match ready {
             Ok(ready) => ready,
-            Err(failure) => return self.ended(&attempt, Err(failure)).await,
+            Err(failure) => return self.end_attempt(&attempt, Err(failure)).await,
         };
         match work {
-            Work::Done(done) => self.ended(&attempt, nodes::storable(done)).await,
-            Work::Delay(config) => self.delay(&attempt, found.wait, config).await,
-            // The step before this saw it hold, by the same stored values.
+            Work::Done(done) => self.end_attempt(&attempt, Ok(done)).await,
+            Work::Delay(config) => self.delay(&attempt, state.wait, config).await,
+            // An earlier step evaluated the condition as true, with the same stored values. So this is a bug.
             Work::Skip => {
-                let failure = Failure::new(Class::ExecutionError, "its condition held, and does not any more");
-                self.ended(&attempt, Err(failure)).await
+                let failure = Failure::bug("the node's condition was true and is now false");
+                self.end_attempt(&attempt, Err(failure)).await
             }
-            Work::Task(config) if config.activity.is_some() => self.hand_out(&attempt, config).await,
-            Work::Wait(_) | Work::Task(_) => self.wait_for(&attempt, &held, (work, &input)).await,
-            Work::Workflow(config) => self.child(context, &attempt, &held, &config, (call.closed, call.attends)).await,
-            Work::Call(make) => self.call_out(context, &attempt, &held, (make, &scope)).await,
-            // Loops are begun apart.
-            Work::ForEach(_) => {
-                let failure = Failure::new(Class::ExecutionError, "another kind's configuration");
-                self.ended(&attempt, Err(failure)).await
+            Work::Task(config) if config.activity.is_some() => self.start_user_task(&attempt, config).await,
+            Work::Wait(_) | Work::Task(_) => self.store_wait(&attempt, &run, (work, &input)).await,
+            Work::Workflow(config) => {
+                self.start_child(context, &attempt, &run, &config, (call.closed, call.earlier_child)).await
             }
+            Work::Call(make) => self.call_out(context, &attempt, &run, (make, &scope)).await,
+            // Loops are begun in `begin_loop`.
+            Work::ForEach(_) => self.end_attempt(&attempt, Err(nodes::of_another_kind())).await,
         }
     }
 
-    /// Calls out for a node, and tells what came of it.
+    /// Makes the call of a node, and stores its result.
     async fn call_out(
         &self,
         context: &ActivityContext,
         attempt: &Attempt<'_>,
-        held: &Held,
-        (make, scope): (Make, &Scope),
-    ) -> Result<Ended, ActivityError> {
+        run: &LoadedRun,
+        (make, scope): (CallBuilder, &Scope),
+    ) -> Activity<PerformResult> {
         let Attempt { hold, spec, .. } = attempt;
         let span = tracing::info_span!(
             parent: None,
@@ -120,117 +122,136 @@ impl Kit {
             kind = spec.kind.name(),
             attempt = attempt.attempt,
         );
-        trace::put_below(&span, held.begun.trace);
-        let trace = trace::of(&span).unwrap_or(held.begun.trace);
-        let caller = Caller { spec, scope, begun: &held.begun, iteration: attempt.iteration, trace };
-        match self.call(context, attempt, make.call(&caller)).instrument(span).await {
-            Called::Ended(result) => self.ended(attempt, result.and_then(nodes::storable)).await,
-            Called::Overtaken => self.stands(attempt).await,
-            Called::NotNow(vault::Error::Store(error)) => Err(again(error)),
-            Called::NotNow(error) => {
+        trace::put_below(&span, run.begun.trace);
+        let trace = trace::of(&span).unwrap_or(run.begun.trace);
+        let caller = Caller { spec, scope, begun: &run.begun, iteration: attempt.iteration, trace };
+        match self.make_call(context, attempt, make.call(&caller)).instrument(span).await {
+            CallOutcome::Ended(result) => self.end_attempt(attempt, result).await,
+            CallOutcome::Overtaken => self.stored_state(attempt).await,
+            CallOutcome::SecretsUnavailable(vault::Error::Store(error)) => Err(repeat_on(error)),
+            CallOutcome::SecretsUnavailable(error) => {
                 tracing::warn!(execution_id = %hold.execution, node = %spec.key, %error,
-                    "A call waits: its secrets cannot be opened");
-                Err(later("SECRETS", &error.to_string(), KEYLESS))
+                    "Call waits: its secrets cannot be decrypted; check secrets.key_file");
+                Err(repeat_after("SECRETS", &error.to_string(), RETRY_SECRETS))
             }
-            Called::Stopped { begun: true } if spec.delivery == Delivery::AtMostOnce => self.unknown(attempt).await,
-            Called::Stopped { .. } => Err(ActivityError::cancelled()),
+            CallOutcome::Stopped { begun } => match attempt.rules().interrupted(begun, true) {
+                Some(NodeEnd::Lost) => self.end_unknown(attempt).await,
+                _ => Err(ActivityError::cancelled()),
+            },
         }
     }
 
-    /// How a node stands that may be performed at most once, and of which its activity told nothing: it is never
+    /// Settles a node that may be performed at most once and whose activity reported no result. The node is never
     /// performed here.
-    async fn broken_off(
+    async fn resolve_interrupted(
         &self,
-        hold: Hold,
+        hold: Ownership,
         spec: &definition::Node,
         iteration: i32,
-        closed: Closed,
-    ) -> Result<Ended, ActivityError> {
-        if closed == Closed::Stopped && !self.is_begun(hold, spec, iteration).await? {
-            return Ok(Ended::Stopped);
+        closed: CloseReason,
+    ) -> Activity<PerformResult> {
+        if closed == CloseReason::Stopped && !self.is_begun(hold, spec, iteration).await? {
+            return Ok(PerformResult::Stopped);
         }
-        let (attempt, found) = match self.take(hold, spec, iteration, None).await? {
+        let (attempt, state) = match self.begin_attempt(hold, spec, iteration, None).await? {
             Ok(taken) => taken,
             Err(ended) => return Ok(ended),
         };
-        if found.begun {
-            return self.unknown(&attempt).await;
+        match attempt.rules().interrupted(state.begun, closed == CloseReason::Stopped) {
+            Some(NodeEnd::Lost) => self.end_unknown(&attempt).await,
+            Some(_) => Ok(PerformResult::Stopped),
+            None => {
+                let failure = Failure::new(Class::ExecutionError, "Temporal could not run the activity");
+                self.end_attempt(&attempt, Err(failure)).await
+            }
         }
-        if closed == Closed::Stopped {
-            return Ok(Ended::Stopped);
-        }
-        let failure = Failure::new(Class::ExecutionError, "Temporal could not run the activity");
-        self.ended(&attempt, Err(failure)).await
     }
 
-    /// Is a node in an attempt, or settled? One that waits for its next attempt, or for its first, is not.
-    async fn is_begun(&self, hold: Hold, spec: &definition::Node, iteration: i32) -> Result<bool, ActivityError> {
-        let rows = self.store.placed_nodes(hold.execution, &[(&spec.key, iteration)]).await.map_err(again)?;
+    /// True if a node is in an attempt or settled. False while it waits for its first or next attempt.
+    async fn is_begun(&self, hold: Ownership, spec: &definition::Node, iteration: i32) -> Activity<bool> {
+        let rows = self.store.nodes_at(hold.execution, &[(&spec.key, iteration)]).await.map_err(repeat_on)?;
         let begun = |row: &StoredNode| !matches!(row.status, Status::Pending | Status::Retrying);
         Ok(rows.first().is_some_and(|(_, row)| begun(row)))
     }
 
-    /// What a node, or an item of a loop, may look at.
+    /// The scope of a node, or of an item of a loop.
     pub(super) async fn scope_at(
         &self,
-        hold: Hold,
-        held: &Held,
+        hold: Ownership,
+        run: &LoadedRun,
         node: NodeIx,
         iteration: i32,
-    ) -> Result<Scope, ActivityError> {
-        let mut scope = engine::scope::scope(&held.begun, &held.version);
-        let looked_at: Vec<_> = held.version.looked_at_by(node).into_iter().collect();
-        self.look_at(hold, &looked_at, &mut scope).await?;
-        let scope = held.version.view(node, &scope).into_owned();
-        match each::index(iteration) {
+    ) -> Activity<Scope> {
+        let mut scope = engine::scope::scope(&run.begun, &run.version);
+        let read_nodes: Vec<_> = run.version.read_by(node).into_iter().collect();
+        self.load_outputs(hold, &read_nodes, &mut scope).await?;
+        let scope = run.version.view(node, &scope).into_owned();
+        match item_loop::index(iteration) {
             None => Ok(scope),
-            Some(index) => self.with_item(hold, held, node, index, scope).await,
+            Some(index) => self.with_item(hold, run, node, index, scope).await,
         }
     }
 
-    /// Takes the node, waiting for its time if that is near. `Err`: how it stands instead.
-    pub(super) async fn take<'a>(
+    /// Begins an attempt at the node. Waits here if the attempt is due soon. `Err`: the node's state, if no attempt can
+    /// begin.
+    pub(super) async fn begin_attempt<'a>(
         &self,
-        hold: Hold,
+        hold: Ownership,
         spec: &'a definition::Node,
         iteration: i32,
         input: Option<&Value>,
-    ) -> Result<Result<(Attempt<'a>, Found), Ended>, ActivityError> {
+    ) -> Activity<Result<(Attempt<'a>, AttemptState), PerformResult>> {
+        let new = NewAttempt { ownership: hold, node: spec.key.clone(), iteration, input: input.cloned() };
+        let bytes = input.map_or(0, nodes::size);
         loop {
-            match self.store.take_node(hold, &spec.key, iteration, input).await.map_err(again)? {
-                Taken::Lost => return Ok(Err(Ended::Lost)),
-                Taken::Settled { status, label, error } => {
+            let started = match self.starts.write(new.clone(), bytes).await {
+                Err(store::Error::Refused { .. }) if input.is_some() => {
+                    // The attempt begins without its input, and fails.
+                    return match Box::pin(self.begin_attempt(hold, spec, iteration, None)).await? {
+                        Ok((attempt, _)) => {
+                            let refused = Failure::unstorable_input();
+                            Ok(Err(self.end_attempt(&attempt, Err(refused)).await?))
+                        }
+                        ended => Ok(ended),
+                    };
+                }
+                started => started.map_err(repeat_on)?,
+            };
+            match started {
+                AttemptStart::Lost => return Ok(Err(PerformResult::Lost)),
+                AttemptStart::Settled { status, label, error } => {
                     return Ok(Err(settled(status, label, error.map(|error| error.class))));
                 }
-                Taken::Early(wait) if wait > NEARLY => return Err(later("EARLY", "its next attempt is not due", wait)),
-                Taken::Early(wait) => tokio::time::sleep(wait).await,
-                Taken::Go { attempt, fence, wait, begun } => {
-                    return Ok(Ok((Attempt { hold, spec, iteration, attempt, fence }, Found { wait, begun })));
+                AttemptStart::NotDue(wait) if wait > WAIT_HERE => {
+                    return Err(repeat_after("EARLY", "the next attempt is not due yet", wait));
+                }
+                AttemptStart::NotDue(wait) => tokio::time::sleep(wait).await,
+                AttemptStart::Perform { attempt, fence, wait, begun } => {
+                    let attempt = Attempt { hold, spec, iteration, attempt, fence, last_of: None };
+                    return Ok(Ok((attempt, AttemptState { wait, begun })));
                 }
             }
         }
     }
 
-    /// A delay is a time on the node's row: one that stands there already stays.
+    /// Starts a delay. The time of its end is stored on the node's row; a time that was stored earlier stays valid.
     async fn delay(
         &self,
         attempt: &Attempt<'_>,
-        noted: Option<Duration>,
+        stored: Option<Duration>,
         config: delay::Config,
-    ) -> Result<Ended, ActivityError> {
-        if let Some(wait) = noted {
-            return Ok(Ended::Waiting { ms: whole_ms(wait) });
+    ) -> Activity<PerformResult> {
+        if let Some(wait) = stored {
+            return Ok(PerformResult::Waiting { ms: whole_ms(wait) });
         }
-        let now = Timestamp::now();
-        let due = match config.due_at(now) {
-            Ok(due) => due,
-            Err(failure) => return self.ended(attempt, Err(failure)).await,
+        let wait = match config.wait(Timestamp::now()) {
+            Ok(wait) => wait,
+            Err(failure) => return self.end_attempt(attempt, Err(failure)).await,
         };
-        let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
         let fact = NodeFact { next_in: Some(wait), ..attempt.fact(Status::Running) };
-        match self.tell(attempt, &fact).await? {
+        match self.store_fact(attempt, &fact).await? {
             Some(ended) => Ok(ended),
-            None => Ok(Ended::Waiting { ms: whole_ms(wait) }),
+            None => Ok(PerformResult::Waiting { ms: whole_ms(wait) }),
         }
     }
 }

@@ -1,42 +1,46 @@
-//! Runs that this worker works for, so that not every node loads the execution's input again.
+//! The runs that this worker performs, cached so that not every node loads the execution's input again.
 //!
 //! Invariants
-//! - What is kept of a run never changes under one epoch; only the number kept is bounded.
+//! - A run does not change while its epoch stays the same, so a cached run is never stale. The number of cached runs is
+//!   bounded.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use engine::versions::Version;
+use engine::versions::LoadedVersion;
 use kernel::definition::Node;
 use kernel::definition::plan::NodeIx;
 use kernel::ids::ExecutionId;
 use kernel::kind::for_each;
+use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::Value;
 use store::queue::claim::Begun;
-use store::run::attempt::Hold;
+use store::run::attempt::Ownership;
 
-/// How many runs are kept; their inputs may be large.
-const KEPT: usize = 200;
+/// The maximum number of cached runs. Their inputs may be large.
+const MAX_CACHED: NonZeroUsize = NonZeroUsize::new(200).expect("not zero");
 
 /// What the activities of a run share.
 #[derive(Clone)]
-pub(crate) struct Held {
+pub(crate) struct LoadedRun {
     pub(crate) begun: Arc<Begun>,
-    pub(crate) version: Arc<Version>,
+    pub(crate) version: Arc<LoadedVersion>,
     lists: Lists,
 }
 
 /// The items of a run's loops, as they were stored.
 type Lists = Arc<Mutex<BTreeMap<NodeIx, Arc<Vec<Value>>>>>;
 
-impl Held {
-    pub(crate) fn new(begun: Begun, version: Arc<Version>) -> Held {
-        Held { begun: Arc::new(begun), version, lists: Lists::default() }
+impl LoadedRun {
+    pub(crate) fn new(begun: Begun, version: Arc<LoadedVersion>) -> LoadedRun {
+        LoadedRun { begun: Arc::new(begun), version, lists: Lists::default() }
     }
 
-    /// What is performed: a node, or what a loop does for an item. None if the loop is no loop.
+    /// The definition to perform: a node, or the action of a loop's item. None if the node does not exist, or if it has
+    /// no items because it is no loop.
     pub(crate) fn spec(&self, node: NodeIx, iteration: i32) -> Option<Cow<'_, Node>> {
         let spec = self.version.definition.nodes.get(node)?;
         if iteration == 0 { Some(Cow::Borrowed(spec)) } else { for_each::action(spec).map(Cow::Owned) }
@@ -46,45 +50,33 @@ impl Held {
         self.lists.lock().get(&node).cloned()
     }
 
-    pub(crate) fn keep_list(&self, node: NodeIx, items: Vec<Value>) -> Arc<Vec<Value>> {
+    pub(crate) fn cache_list(&self, node: NodeIx, items: Vec<Value>) -> Arc<Vec<Value>> {
         let items = Arc::new(items);
         self.lists.lock().insert(node, Arc::clone(&items));
         items
     }
 }
 
-/// The runs of one worker.
-#[derive(Default)]
-pub(crate) struct Runs(Mutex<Kept>);
+/// The cached runs of one worker.
+pub(crate) struct RunCache(Mutex<LruCache<ExecutionId, (Ownership, LoadedRun)>>);
 
-#[derive(Default)]
-struct Kept {
-    by_id: BTreeMap<ExecutionId, (Hold, Held)>,
-    oldest: VecDeque<ExecutionId>,
+impl Default for RunCache {
+    fn default() -> RunCache {
+        RunCache(Mutex::new(LruCache::new(MAX_CACHED)))
+    }
 }
 
-impl Runs {
-    pub(crate) fn get(&self, hold: Hold) -> Option<Held> {
-        let kept = self.0.lock();
-        kept.by_id.get(&hold.execution).filter(|(known, _)| *known == hold).map(|(_, held)| held.clone())
+impl RunCache {
+    pub(crate) fn get(&self, hold: Ownership) -> Option<LoadedRun> {
+        let mut cache = self.0.lock();
+        cache.get(&hold.execution).filter(|(known, _)| *known == hold).map(|(_, run)| run.clone())
     }
 
-    pub(crate) fn keep(&self, hold: Hold, held: Held) {
-        let mut kept = self.0.lock();
-        if kept.by_id.insert(hold.execution, (hold, held)).is_none() {
-            kept.oldest.push_back(hold.execution);
-        }
-        if kept.oldest.len() > KEPT
-            && let Some(oldest) = kept.oldest.pop_front()
-        {
-            kept.by_id.remove(&oldest);
-        }
+    pub(crate) fn insert(&self, hold: Ownership, run: LoadedRun) {
+        self.0.lock().put(hold.execution, (hold, run));
     }
 
     pub(crate) fn forget(&self, execution: ExecutionId) {
-        let mut kept = self.0.lock();
-        if kept.by_id.remove(&execution).is_some() {
-            kept.oldest.retain(|known| *known != execution);
-        }
+        self.0.lock().pop(&execution);
     }
 }

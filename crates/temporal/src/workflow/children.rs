@@ -1,15 +1,15 @@
-//! Children of a run: each a workflow of its own, started, attended to, and told to stop.
+//! Children of a run: each has its own workflow, which this module starts, polls and stops.
 //!
-//!     made by an activity ──▶ started ──▶ result        (this history started it)
-//!                               └ there already ──▶ attended to: asked about now and then   (an earlier one did)
+//!     row made by an activity ──▶ workflow started ──▶ result              (this history started it)
+//!                                   └ already started ──▶ its row is polled (an earlier history started it)
 //!
 //! Invariants
-//! - A child that was started goes on when this history is continued as new: Temporal forgets whose it is, so the next
-//!   history asks its row how it stands, and stops it by its id.
-//! - How a child ended is in its row; what its workflow says is never looked at.
-//! - A run that is to stop finds what an earlier history began, and stops it, before it ends.
+//! - A started child keeps running when this history is continued as new. Temporal then no longer reports its result,
+//!   so the next history polls the child's row, and stops the child by its workflow id.
+//! - The child's row says how it ended. The result of its workflow is never used.
+//! - When a run is stopped, it finds the children that an earlier history started, and stops them.
 //!
-//! Not here: making the child and reading its row (`activities::children`).
+//! Not here: starting the child's row and reading it (`activities::children`).
 
 use std::time::Duration;
 
@@ -20,40 +20,39 @@ use kernel::orchestration::Target;
 use kernel::run::Stop;
 use temporalio_sdk::{ChildWorkflowStartError, TimerResult, WorkflowCancellationToken};
 
-use super::begin::{Context, news_of};
+use super::begin::{Context, event_of};
 use super::drive::Driver;
-use super::news::{DEADLINE, News};
+use super::events::{DEADLINE, WorkflowEvent};
 use super::{WorkflowOrchestration, options};
-use crate::activities::Kit;
-use crate::message::{Call, Closed, Ended, Input};
-use crate::start::workflow_id;
+use crate::activities::RunActivities;
+use crate::message::{CloseReason, Input, PerformRequest, PerformResult};
 
-/// How soon a child that an earlier history started is asked about, and how long it is left alone at most.
+/// The first and the longest pause between two polls of a child that an earlier history started.
 const POLL: Duration = Duration::from_secs(5);
 const LONGEST_POLL: Duration = Duration::from_secs(60);
-/// The same for one that was told to stop.
+/// The first pause for a child that is being stopped.
 const STOPPING_POLL: Duration = Duration::from_secs(1);
 
 impl Driver<'_> {
-    /// What an earlier history began is found first, to be stopped: the items of a loop, or a child.
+    /// Finds what an earlier history started, so that it can be stopped: the items of a loop, or a child.
     pub(super) fn find_first(&mut self, at: Target) {
         if self.shape(at).kind.manner() == Manner::Loops {
-            // One that is being opened goes on: its items come with its list.
-            if !self.ready.contains(&at) && !self.calling.contains_key(&at) {
+            // A loop that is already ready or in flight loads its items together with its list.
+            if !self.ready.contains(&at) && !self.in_flight.contains_key(&at) {
                 self.ready.push_back(at);
             }
             return;
         }
-        self.machine.take_up(at);
+        self.machine.adopt(at);
         self.ready.retain(|ready| *ready != at);
         let token = WorkflowCancellationToken::new();
         self.cancel_child(&token);
-        self.calling.insert(at, token.clone());
-        let call = Call { attends: Some(Closed::Stopped), ..self.call_of(at) };
-        self.news.push(find_and_stop(self.context, at, call, token).boxed_local());
+        self.in_flight.insert(at, token.clone());
+        let request = PerformRequest { earlier_child: Some(CloseReason::Stopped), ..self.request_of(at) };
+        self.events.push(find_and_stop(self.context, at, request, token).boxed_local());
     }
 
-    /// A child is told why it ends.
+    /// Cancels a child. The reason tells the child whether the deadline passed.
     pub(super) fn cancel_child(&self, token: &WorkflowCancellationToken) {
         match self.machine.stop() {
             Some(Stop::Deadline) => token.cancel_with_reason(DEADLINE),
@@ -62,77 +61,93 @@ impl Driver<'_> {
     }
 }
 
-/// Makes a child, runs it as a workflow of its own, and has its node settled by what its row says then. One whose node
-/// was begun by an earlier history may run already.
-pub(super) async fn child(
+/// Starts a child, runs its workflow, and settles its node from the child's row. If an earlier history began the node,
+/// the child may already run.
+pub(super) async fn run_child(
     context: &Context,
     at: Target,
-    call: Call,
+    request: PerformRequest,
     token: WorkflowCancellationToken,
     begun_before: bool,
-) -> News<'_> {
-    let input: Input = match context.execute_local_activity(Kit::node, call.clone(), options::surely()).await {
-        Ok(Ended::Child(input)) => *input,
-        other => return news_of(at, other),
-    };
+) -> WorkflowEvent<'_> {
+    let input: Input =
+        match context.execute_local_activity(RunActivities::node, request.clone(), options::recorded()).await {
+            Ok(PerformResult::Child(input)) => *input,
+            other => return event_of(at, other),
+        };
     let execution = input.execution_id;
     let options = options::child(execution, &token);
     match context.start_child_workflow(WorkflowOrchestration::run, input, options).await {
         Ok(started) => {
             let ended = async move {
-                // How it ended is in its row.
+                // The child's row says how the child ended, so the workflow's result is not used.
                 drop(started.result().await);
-                closed(context, at, call, &token).await
+                settle_closed(context, at, request, &token).await
             };
-            News::Attached(at, ended.boxed_local())
+            WorkflowEvent::ChildStarted(at, ended.boxed_local())
         }
-        Err(ChildWorkflowStartError::Cancelled(_)) if !begun_before => closed(context, at, call, &token).await,
-        // It was started before, and not by this history: its row is looked at until it has ended.
-        Err(_) => News::Attached(at, attend(context, at, call, token, execution).boxed_local()),
+        Err(ChildWorkflowStartError::Cancelled(_)) if !begun_before => {
+            settle_closed(context, at, request, &token).await
+        }
+        // An earlier history started the child. The child's row is polled until the child has ended.
+        Err(_) => WorkflowEvent::ChildStarted(at, poll_child(context, at, request, token, execution).boxed_local()),
     }
 }
 
-/// The workflow of a child is closed: its node is settled.
-async fn closed<'a>(context: &'a Context, at: Target, call: Call, token: &WorkflowCancellationToken) -> News<'a> {
-    let closed = Some(if token.is_cancelled() { Closed::Stopped } else { Closed::ByItself });
-    news_of(at, context.execute_local_activity(Kit::node, Call { closed, ..call }, options::surely()).await)
+/// Settles a node whose child's workflow has closed, or whose own activity reported no result. The row of the child or
+/// of the node says what happened.
+pub(super) async fn settle_closed<'a>(
+    context: &'a Context,
+    at: Target,
+    request: PerformRequest,
+    token: &WorkflowCancellationToken,
+) -> WorkflowEvent<'a> {
+    let closed = Some(if token.is_cancelled() { CloseReason::Stopped } else { CloseReason::ByItself });
+    let request = PerformRequest { closed, ..request };
+    event_of(at, context.execute_local_activity(RunActivities::node, request, options::recorded()).await)
 }
 
-/// Asks about a child that an earlier history started until it has ended, and tells it to stop when its parent does.
-async fn attend(
+/// Polls a child that an earlier history started, until the child has ended. Cancels the child if its node is stopped
+/// meanwhile.
+async fn poll_child(
     context: &Context,
     at: Target,
-    call: Call,
+    request: PerformRequest,
     token: WorkflowCancellationToken,
     execution: ExecutionId,
-) -> News<'_> {
-    let (mut wait, mut told) = (POLL, false);
+) -> WorkflowEvent<'_> {
+    let (mut wait, mut stopping) = (POLL, false);
     loop {
-        if token.is_cancelled() && !told {
-            (wait, told) = (STOPPING_POLL, true);
-            let child = context.external_workflow(workflow_id(execution), None);
-            // One that is closed already cannot be told: its row says how it ended.
+        if token.is_cancelled() && !stopping {
+            (wait, stopping) = (STOPPING_POLL, true);
+            let child = context.external_workflow(execution.engine_id(), None);
+            // If the workflow has already closed, the cancel fails. The child's row says how the child ended.
             drop(child.cancel(token.reason()).await);
         }
-        // Once told, nothing cuts the wait short.
-        let pause = if told { WorkflowCancellationToken::new() } else { token.clone() };
+        // The node's token cuts the pause short when the node is stopped. After that, nothing shortens the pause.
+        let pause = if stopping { WorkflowCancellationToken::new() } else { token.clone() };
         if matches!(context.timer(options::timer(wait, &pause)).await, TimerResult::Cancelled) {
             continue;
         }
         wait = wait.saturating_mul(2).min(LONGEST_POLL);
-        let attends = Some(if told { Closed::Stopped } else { Closed::ByItself });
-        let asked = Call { attends, ..call.clone() };
-        match context.execute_local_activity(Kit::node, asked, options::surely()).await {
-            Ok(Ended::Child(_)) => {}
-            other => return news_of(at, other),
+        let earlier_child = Some(if stopping { CloseReason::Stopped } else { CloseReason::ByItself });
+        let poll = PerformRequest { earlier_child, ..request.clone() };
+        match context.execute_local_activity(RunActivities::node, poll, options::recorded()).await {
+            Ok(PerformResult::Child(_)) => {}
+            other => return event_of(at, other),
         }
     }
 }
 
-/// Finds a child that is to stop, and stops it.
-async fn find_and_stop(context: &Context, at: Target, call: Call, token: WorkflowCancellationToken) -> News<'_> {
-    match context.execute_local_activity(Kit::node, call.clone(), options::surely()).await {
-        Ok(Ended::Child(input)) => attend(context, at, call, token, input.execution_id).await,
-        other => news_of(at, other),
+/// Finds the child of a node that is being stopped, and stops the child.
+async fn find_and_stop(
+    context: &Context,
+    at: Target,
+    request: PerformRequest,
+    token: WorkflowCancellationToken,
+) -> WorkflowEvent<'_> {
+    match context.execute_local_activity(RunActivities::node, request.clone(), options::recorded()).await {
+        Ok(PerformResult::Child(input)) => poll_child(context, at, request, token, input.execution_id).await,
+        other => event_of(at, other),
     }
 }

@@ -1,11 +1,11 @@
-//! Carries out what the kernel orders of one run, and tells it what came of it.
+//! Carries out the kernel's effects for one run, and returns events to the kernel.
 //!
 //! Invariants
-//! - Nodes settle in the order in which the embedded engine settles them; what a stop aborts, in the plan's order.
-//! - What is begun, and when this history is continued as new, is the kernel's to say (`room`, `history`).
+//! - Nodes settle in the same order as in the embedded engine. Nodes that a stop aborts settle in the plan's order.
+//! - The kernel decides what may begin, and when this history is continued as new (`capacity`, `history`).
 //!
-//! Not here: beginning what is ready (`begin`), children (`children`), what follows from news (`news`), what is asked
-//! (`asks`), rules (`kernel::orchestration`).
+//! Not here: starting ready nodes (`begin`), children (`children`), handling events (`events`), waits (`waits`), rules
+//! (`kernel::orchestration`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,60 +16,63 @@ use futures_util::future::{LocalBoxFuture, select_all};
 use kernel::definition::Manner;
 use kernel::definition::plan::NodeIx;
 use kernel::ids::{NodeKey, ProcessId};
+use kernel::orchestration::ahead::{Ahead, Foresight};
+use kernel::orchestration::capacity::{Need, RunLoad};
 use kernel::orchestration::history::{self, History};
-use kernel::orchestration::room::{Load, Needs};
-use kernel::orchestration::{Effect, Event, Orchestration, Row, Target};
-use kernel::run::each::Index;
+use kernel::orchestration::{Effect, Event, Orchestration, Target, TargetState};
+use kernel::run::item_loop::Index;
 use kernel::run::node::{self, Status};
 use kernel::run::{Outcome, Stop};
-use store::run::attempt::Hold;
+use store::run::attempt::Ownership;
 use temporalio_sdk::{TimerResult, WorkflowCancellationToken, WorkflowContext, WorkflowTermination};
 
-use super::asks::Asks;
-use super::news::News;
+use super::events::WorkflowEvent;
+use super::waits::WaitChecks;
 use super::{WorkflowOrchestration, options};
-use crate::activities::Kit;
-use crate::message::{Granted, Input, Order, Shape, ShapeNode, Step, Stepped};
+use crate::activities::RunActivities;
+use crate::message::{
+    CompletedRun, GraphNode, GraphShape, Input, MAX_COMPUTED, RunState, StepAction, StepRequest, StepResult,
+};
 #[cfg(feature = "testing")]
 use crate::testing;
 
-/// The most light nodes of one step.
-const COMPUTED: usize = 100;
-/// How a run left this history.
-pub(super) enum Left {
+/// Why a run leaves this history.
+pub(super) enum DriveEnd {
     Over(Outcome),
-    /// It is another's by now, or over.
+    /// The run has ended, or another run performs the execution.
     Lost,
-    /// Goes on in a new one.
+    /// The run continues in a new history.
     Continues,
 }
 
 pub(super) struct Driver<'a> {
     pub(super) context: &'a WorkflowContext<WorkflowOrchestration>,
-    pub(super) hold: Hold,
-    pub(super) shape: Shape,
+    pub(super) hold: Ownership,
+    pub(super) shape: GraphShape,
     pub(super) heartbeat: Duration,
     pub(super) deadline: Duration,
     pub(super) machine: Orchestration,
     effects: VecDeque<Effect>,
-    /// Settled and stored by whoever performed it.
+    /// Nodes whose end an activity has already stored.
     pub(super) stored: BTreeSet<Target>,
-    /// To be stored, in this order.
-    pub(super) orders: Vec<Order>,
-    /// Ready to be performed, once there is room.
+    /// The actions of the next step, in this order.
+    pub(super) actions: Vec<StepAction>,
+    /// Nodes that are ready to be performed, once there is room.
     pub(super) ready: VecDeque<Target>,
-    /// What is waited for.
-    pub(super) news: Vec<LocalBoxFuture<'a, News<'a>>>,
-    pub(super) calling: BTreeMap<Target, WorkflowCancellationToken>,
+    /// The events that are awaited.
+    pub(super) events: Vec<LocalBoxFuture<'a, WorkflowEvent<'a>>>,
+    pub(super) in_flight: BTreeMap<Target, WorkflowCancellationToken>,
     pub(super) waiting: BTreeMap<Target, WorkflowCancellationToken>,
-    /// Stopped; told to the kernel when nothing is in flight any more.
+    /// Stopped nodes. They are reported to the kernel when no work is in flight.
     pub(super) aborted: BTreeSet<Target>,
-    /// To be performed one by one: a step looked at them, and left them.
-    pub(super) single: BTreeSet<Target>,
-    /// Loops that are over, and which item failed them: what they produced is to be gathered.
+    /// Light nodes that a step could not finish. Each gets its own activity.
+    pub(super) perform_alone: BTreeSet<Target>,
+    /// Loops that are over and whose outputs must be collected, with the item that failed the loop, if one did.
     pub(super) collecting: BTreeMap<NodeIx, Option<Index>>,
-    pub(super) asks: Asks,
+    pub(super) waits: WaitChecks,
     outcome: Option<Outcome>,
+    /// The end of the run, if an activity has recorded it.
+    pub(super) completed: Option<CompletedRun>,
     pub(super) lost: bool,
 }
 
@@ -77,119 +80,114 @@ impl<'a> Driver<'a> {
     pub(super) fn new(
         context: &'a WorkflowContext<WorkflowOrchestration>,
         owner: ProcessId,
-        granted: Granted,
+        state: RunState,
         input: &Input,
     ) -> Result<Driver<'a>, String> {
         let Input { execution_id: execution, inherits, .. } = *input;
-        let plan = Arc::new(granted.shape.plan()?);
-        let settled = granted.settled.into_iter();
-        let settled = settled.map(|(node, status, label)| Row { node, status, label, attempt: 0 });
-        // A node that waits for its next attempt is performed like any other: its row keeps the time.
-        let open = granted.open.into_iter();
-        let open = open.map(|node| Row { node, status: Status::Running, label: None, attempt: 1 });
-        // A deadline that is its parent's comes from there.
-        let overdue = granted.deadline_ms == 0 && !inherits;
-        let stop = if granted.canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
-        let (machine, effects) = Orchestration::resume(plan, execution, stop, settled.chain(open));
-        let deadline = Duration::from_millis(granted.deadline_ms);
-        let canceled = context.cancelled().map(News::CancelRequested);
-        let mut news = vec![canceled.boxed_local()];
+        let plan = Arc::new(state.shape.plan()?);
+        #[cfg(feature = "testing")]
+        let state = RunState { nodes: state.nodes.into_iter().map(testing::bent_snapshot).collect(), ..state };
+        let stop = Stop::at_resume(state.canceling, state.deadline_ms == 0, inherits);
+        let (machine, effects) = Orchestration::resume(plan, execution, stop, state.nodes);
+        let deadline = Duration::from_millis(state.deadline_ms);
+        let canceled = context.cancelled().map(WorkflowEvent::CancelRequested);
+        let mut events = vec![canceled.boxed_local()];
         if !inherits {
             let expiry = context.timer(options::timer(deadline, &WorkflowCancellationToken::new()));
             let expiry = expiry.map(|result| match result {
-                TimerResult::Fired => News::DeadlinePassed,
-                TimerResult::Cancelled => News::Nothing,
+                TimerResult::Fired => WorkflowEvent::DeadlinePassed,
+                TimerResult::Cancelled => WorkflowEvent::TimerCanceled,
             });
-            news.push(expiry.boxed_local());
+            events.push(expiry.boxed_local());
         }
         Ok(Driver {
             context,
-            hold: Hold { execution, owner, epoch: granted.epoch },
-            shape: granted.shape,
-            heartbeat: Duration::from_millis(granted.heartbeat_ms),
+            hold: Ownership { execution, owner, epoch: state.epoch },
+            shape: state.shape,
+            heartbeat: Duration::from_millis(state.heartbeat_ms),
             deadline,
             machine,
             effects: effects.into(),
             stored: BTreeSet::new(),
-            orders: Vec::new(),
+            actions: Vec::new(),
             ready: VecDeque::new(),
-            news,
-            calling: BTreeMap::new(),
+            events,
+            in_flight: BTreeMap::new(),
             waiting: BTreeMap::new(),
             aborted: BTreeSet::new(),
-            single: BTreeSet::new(),
+            perform_alone: BTreeSet::new(),
             collecting: BTreeMap::new(),
-            asks: Asks::default(),
+            waits: WaitChecks::default(),
             outcome: None,
+            completed: None,
             lost: false,
         })
     }
 
-    pub(super) fn hold(&self) -> Hold {
-        self.hold
-    }
-
-    /// Every node with how it ended.
+    /// Every node with its status at the end of the run.
     pub(super) fn ends(&self) -> impl Iterator<Item = (NodeKey, Status)> + '_ {
         let run = self.machine.run();
-        let end = |node| (run.key(node).clone(), run.end(node).map_or(Status::Pending, node::End::status));
+        let end = |node| (run.key(node).clone(), run.end(node).map_or(Status::Pending, node::NodeEnd::status));
         (0..run.plan().nodes().len()).map(end)
     }
 
-    /// Drives the run until it is over, lost, or better continued elsewhere.
-    pub(super) async fn drive(&mut self) -> Result<Left, WorkflowTermination> {
+    /// Drives the run until it is over, lost, or must continue in a new history.
+    pub(super) async fn drive(&mut self) -> Result<DriveEnd, WorkflowTermination> {
         loop {
             self.carry_out();
             if self.lost {
-                if self.calling.is_empty() && self.waiting.is_empty() {
-                    return Ok(Left::Lost);
+                if self.in_flight.is_empty() && self.waiting.is_empty() {
+                    return Ok(DriveEnd::Lost);
                 }
-            } else if !self.orders.is_empty() || (self.may_begin() && self.ready.iter().any(|at| self.is_light(*at))) {
+            } else if !self.actions.is_empty() || (self.may_begin() && self.ready.iter().any(|at| self.is_light(*at))) {
                 self.step().await?;
                 continue;
-            } else if self.asks.is_due() {
-                self.look().await?;
+            } else if self.waits.due && self.machine.open_waits().next().is_some() {
+                self.check_waits().await?;
                 continue;
             } else if let Some(outcome) = self.outcome.take() {
-                return Ok(Left::Over(outcome));
-            } else if self.history().is_to_be_continued() {
-                return Ok(Left::Continues);
+                return Ok(DriveEnd::Over(outcome));
+            } else if self.history().should_continue_as_new() {
+                return Ok(DriveEnd::Continues);
             } else {
-                self.call();
-                self.listen();
+                self.start_ready();
+                self.listen_for_answers();
             }
-            let (news, _, rest) = select_all(std::mem::take(&mut self.news)).await;
-            self.news = rest;
-            self.heard(news);
+            let (event, _, rest) = select_all(std::mem::take(&mut self.events)).await;
+            self.events = rest;
+            self.handle_event(event);
         }
     }
 
-    /// Is there room in this history for more?
+    /// True if this history may begin another node.
     pub(super) fn may_begin(&self) -> bool {
         self.history().may_begin()
     }
 
     fn history(&self) -> History {
-        let children = self.calling.keys().filter(|at| self.machine.has_child(**at)).count();
+        let children = self.in_flight.keys().filter(|at| self.machine.state(**at) == Some(TargetState::Child)).count();
         History {
             length: self.context.history_length(),
             long: long(),
             suggested: self.context.continue_as_new_suggested(),
-            calls: self.calling.len() - children,
-            foreign: self.calling.keys().any(|at| self.shape(*at).activity.is_some()),
+            calls: self.in_flight.len() - children,
+            foreign: self.in_flight.keys().any(|at| self.shape(*at).activity.is_some()),
             children,
             stopped: self.machine.stop().is_some(),
         }
     }
 
-    /// What is performed there.
-    pub(super) fn shape(&self, at: Target) -> &ShapeNode {
-        let node = &self.shape.nodes[at.node];
-        if at.iteration == 0 { node } else { node.does.as_deref().unwrap_or(node) }
+    /// The graph node to perform: the node itself, or the action of a loop.
+    pub(super) fn shape(&self, at: Target) -> &GraphNode {
+        self.shape.node(at)
     }
 
     pub(super) fn apply(&mut self, event: Event) {
         self.effects.extend(self.machine.apply(event));
+    }
+
+    pub(super) fn enter(&mut self, at: Target, state: TargetState) {
+        self.apply(Event::Entered { at, state });
     }
 
     fn carry_out(&mut self) {
@@ -197,10 +195,11 @@ impl<'a> Driver<'a> {
             match effect {
                 Effect::Settle { at, end } => self.settle(at, end.status()),
                 Effect::Perform { at, .. } => self.ready.push_back(at),
-                Effect::Wait { at, attempt, wait } => self.wait_for_attempt(at, attempt, wait),
+                Effect::Wait { at, wait, .. } => self.start_timer(at, wait, WorkflowEvent::Aborted(at)),
+                Effect::CheckWait { at } => self.waits.check(at),
                 Effect::Abort { at } | Effect::StopChild { at, .. } => self.abort(at),
                 Effect::Find { at } => self.find_first(at),
-                // Gathered when what its items came to is stored.
+                // The loop's outputs are collected once the results of its items are stored.
                 Effect::Collect { node, failed } => {
                     self.collecting.insert(node, failed);
                     self.ready.push_back(Target::node(node));
@@ -210,7 +209,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Has an end stored, unless whoever performed it did.
+    /// Stores a node's end in the next step, unless its activity has stored it.
     fn settle(&mut self, at: Target, status: Status) {
         #[cfg(feature = "testing")]
         let status = match status {
@@ -220,62 +219,83 @@ impl<'a> Driver<'a> {
         if self.stored.remove(&at) {
             return;
         }
-        // One that is given up while it waits for its next attempt.
+        // The node may be waiting for its next attempt. Its timer is then canceled.
         if let Some(token) = self.waiting.get(&at) {
             token.cancel();
         }
-        self.orders.push(Order::Settle { node: at.node, iteration: at.iteration, status });
+        self.actions.push(StepAction::Settle { node: at.node, iteration: at.iteration, status });
+    }
+
+    fn foresight(&self, at: Target) -> Foresight {
+        if self.perform_alone.contains(&at) { Foresight::Heavy } else { self.shape(at).foresight() }
     }
 
     fn is_light(&self, at: Target) -> bool {
-        let shape = self.shape(at);
-        (shape.kind.manner() == Manner::Computes || shape.conditional) && !self.single.contains(&at)
+        self.foresight(at) != Foresight::Heavy
     }
 
-    /// Stores what settled, and computes what is ready and light, in one local activity.
+    /// Stores settled nodes and computes light nodes, in one local activity: the ready ones, and those that follow them
+    /// if each completes. If the run then ends, its end is recorded too.
     async fn step(&mut self) -> Result<(), WorkflowTermination> {
-        let room = if self.may_begin() { COMPUTED } else { 0 };
-        let light: Vec<Target> = self.ready.iter().copied().filter(|at| self.is_light(*at)).take(room).collect();
-        let mut orders = std::mem::take(&mut self.orders);
-        orders.extend(light.iter().map(|at| Order::Compute { node: at.node, iteration: at.iteration }));
-        let step = Step { hold: self.hold, orders };
-        match self.context.execute_local_activity(Kit::step, step, options::surely()).await? {
-            Stepped::Lost => self.lose(),
-            Stepped::Done(ended) => {
-                for (at, ended) in light.into_iter().zip(ended) {
-                    self.ready.retain(|ready| *ready != at);
-                    self.ended(at, ended);
-                }
+        let room = if self.may_begin() { MAX_COMPUTED } else { 0 };
+        let Ahead { nodes, outcome } = self.machine.ahead(self.ready.iter().copied(), |at| self.foresight(at), room);
+        let mut actions = std::mem::take(&mut self.actions);
+        actions.extend(nodes.iter().map(|at| StepAction::Compute { node: at.node, iteration: at.iteration }));
+        let step = StepRequest { hold: self.hold, actions, outcome: self.outcome.clone().or(outcome) };
+        let ended = match self.context.execute_local_activity(RunActivities::step, step, options::recorded()).await? {
+            StepResult::Lost => {
+                self.give_up_ownership();
+                return Ok(());
             }
+            StepResult::Done(ended) => ended,
+            StepResult::Completed { ended, completed } => {
+                self.completed = Some(completed);
+                ended
+            }
+        };
+        for (at, ended) in nodes.into_iter().zip(ended) {
+            // The nodes before it have settled, so it is ready.
+            self.carry_out();
+            self.ready.retain(|ready| *ready != at);
+            self.handle_result(at, ended);
         }
         Ok(())
     }
 
-    /// Begins what is ready and calls out or waits, as far as there is room.
-    fn call(&mut self) {
-        loop {
-            let load = Load { in_flight: self.calling.len(), computing: 0, ending: !self.may_begin() };
-            if !load.admits(Needs::Flight) {
-                return;
-            }
-            let Some(at) = self.next_ready() else { return };
+    /// True if the run completes when this node completes, because nothing else is open.
+    pub(super) fn is_last(&self, at: Target) -> bool {
+        let alone = self.in_flight.is_empty() && self.waiting.is_empty() && self.ready.is_empty();
+        alone && self.machine.outcome_after(at) == Some(Outcome::Completed)
+    }
+
+    /// Starts ready nodes, as far as there is room.
+    fn start_ready(&mut self) {
+        while let Some(at) = self.next_ready() {
             self.begin(at);
         }
     }
 
+    /// The first ready node for which there is room.
     fn next_ready(&mut self) -> Option<Target> {
+        let history = self.history();
+        let (in_flight, children) = (history.calls, history.children);
+        let load = RunLoad { in_flight, children, computing: 0, ending: !history.may_begin() };
+        let is_admitted = |at: &Target| match self.shape(*at).kind.manner() {
+            Manner::Spawns => load.admits(Need::Child),
+            _ => load.admits(Need::InFlight),
+        };
+        let first = self.ready.iter().position(is_admitted);
         #[cfg(feature = "testing")]
-        if testing::is(testing::Mutant::Backwards) {
-            return self.ready.pop_back();
-        }
-        self.ready.pop_front()
+        let first =
+            if testing::is(testing::Mutant::Backwards) { self.ready.iter().rposition(is_admitted) } else { first };
+        self.ready.remove(first?)
     }
 }
 
-/// How long a history may become.
+/// The number of events from which a history counts as long.
 fn long() -> u32 {
     #[cfg(feature = "testing")]
-    return testing::long().unwrap_or(history::LONG);
+    return testing::long().unwrap_or(history::LONG_HISTORY);
     #[cfg(not(feature = "testing"))]
-    history::LONG
+    history::LONG_HISTORY
 }

@@ -1,52 +1,54 @@
-//! How activities are asked for: who repeats them, for how long, and what stops them.
+//! The options of activities, timers and child workflows: retries, time limits, cancellation.
 //!
 //! Invariants
-//! - Temporal repeats for ever: attempts that count are on the node's row, and the deadline ends them all.
-//! - What records is never stopped by a cancel of the workflow: each has a token of its own.
+//! - Temporal repeats Forebay's activities without limit. The node's row counts the attempts, and the run's deadline
+//!   ends them all.
+//! - A cancel of the workflow never stops an activity that records something: each has its own token.
 
 use std::time::Duration;
 
 use kernel::ids::ExecutionId;
+use kernel::kind::task::Activity;
 use temporalio_common::RetryPolicy;
 use temporalio_sdk::{
     ActivityCancellationType, ActivityOptions, ChildWorkflowCancellationType, ChildWorkflowOptions,
     LocalActivityOptions, ParentClosePolicy, TimerOptions, WorkflowCancellationToken, WorkflowIdReusePolicy,
 };
 
-use crate::message::{Activity, ShapeNode};
-use crate::start::workflow_id;
+use crate::message::GraphNode;
 
-/// How long a short activity may take before it is taken for hung.
+/// The time limit of a short activity. After it the activity counts as hung.
 const SHORT: Duration = Duration::from_secs(30);
-/// What a worker may need beside the node's own work, which has a limit of its own: it tells what came of it until the
-/// database has it. A worker that is gone is noticed by its silence, not by this.
+/// The time that a worker may need in addition to the node's own time limit, because it retries until the database
+/// stores the result. A dead worker is noticed by its missing heartbeats, not by this limit.
 const MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// For what must be done whatever happens.
-pub(super) fn surely() -> LocalActivityOptions {
+/// For short activities that record something. No cancel stops them.
+pub(super) fn recorded() -> LocalActivityOptions {
     local(SHORT, &WorkflowCancellationToken::new())
 }
 
-/// For a node that is performed within the workflow's own task.
-pub(super) fn local_node(node: &ShapeNode, token: &WorkflowCancellationToken) -> LocalActivityOptions {
+/// For a node that is performed by a local activity, within the workflow task.
+pub(super) fn local_node(node: &GraphNode, token: &WorkflowCancellationToken) -> LocalActivityOptions {
     local(Duration::from_millis(node.limit_ms).saturating_add(MARGIN), token)
 }
 
 fn local(limit: Duration, token: &WorkflowCancellationToken) -> LocalActivityOptions {
     LocalActivityOptions::builder()
-        .retry_policy(for_ever())
+        .retry_policy(without_limit())
         .cancel_type(ActivityCancellationType::WaitCancellationCompleted)
         .cancellation_token(token.clone())
         .start_to_close_timeout(limit)
-        // A longer wait is a timer of the workflow: it keeps no worker.
+        // A longer pause is a timer of the workflow, which occupies no worker.
         .timer_backoff_threshold(Duration::from_secs(5))
         .build()
 }
 
-/// For a node that is an activity of its own; a worker that is silent for `heartbeat` loses it. There is no end to its
-/// attempts but the workflow's own timer: with one, Temporal would fail a node whose next attempt lies behind it.
+/// For a node with its own activity. A worker that sends no heartbeat for `heartbeat` loses the activity. Only the
+/// workflow's deadline timer limits the attempts. With a limit of its own, Temporal would fail a node whose next
+/// attempt comes after that limit.
 pub(super) fn node(
-    node: &ShapeNode,
+    node: &GraphNode,
     iteration: i32,
     heartbeat: Duration,
     token: &WorkflowCancellationToken,
@@ -54,16 +56,16 @@ pub(super) fn node(
     ActivityOptions::with_start_to_close_timeout(Duration::from_millis(node.limit_ms).saturating_add(MARGIN))
         .activity_id(activity_id(node, iteration))
         .heartbeat_timeout(heartbeat)
-        .retry_policy(for_ever())
+        .retry_policy(without_limit())
         .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
         .cancellation_token(token.clone())
         .build()
 }
 
-/// For what a worker of the user's own does. Each attempt is one of ours, so Temporal makes none by itself; one that is
-/// canceled and sends no heartbeat is not waited for.
-pub(super) fn foreign(
-    node: &ShapeNode,
+/// For a user's own activity. The node counts the attempts, so Temporal makes only one. The workflow does not wait for
+/// a canceled activity, because an activity that sends no heartbeat never learns of the cancel.
+pub(super) fn user_activity(
+    node: &GraphNode,
     activity: &Activity,
     iteration: i32,
     (limit, lease): (Duration, Option<Duration>),
@@ -79,11 +81,12 @@ pub(super) fn foreign(
         .build()
 }
 
-/// For the workflow of a child, which is waited for when it is canceled. Temporal takes a history that is continued as
-/// new for a parent that closes: a child is abandoned, and told to stop by whoever stops its parent.
+/// For the workflow of a child. When it is canceled, the parent waits for its end. Temporal treats a history that is
+/// continued as new as a closed parent, so the child must survive that (`Abandon`). Code that stops the parent also
+/// stops the child.
 pub(super) fn child(execution: ExecutionId, token: &WorkflowCancellationToken) -> ChildWorkflowOptions {
     ChildWorkflowOptions::builder()
-        .workflow_id(workflow_id(execution))
+        .workflow_id(execution.engine_id())
         .id_reuse_policy(WorkflowIdReusePolicy::RejectDuplicate)
         .parent_close_policy(ParentClosePolicy::Abandon)
         .cancel_type(ChildWorkflowCancellationType::WaitCancellationCompleted)
@@ -91,8 +94,8 @@ pub(super) fn child(execution: ExecutionId, token: &WorkflowCancellationToken) -
         .build()
 }
 
-/// As people see it in Temporal: the node, and which item.
-fn activity_id(node: &ShapeNode, iteration: i32) -> String {
+/// The activity's id as Temporal shows it: the node, and the item.
+fn activity_id(node: &GraphNode, iteration: i32) -> String {
     if iteration == 0 { node.key.as_str().to_owned() } else { format!("{}/{iteration}", node.key) }
 }
 
@@ -100,7 +103,7 @@ pub(super) fn timer(wait: Duration, token: &WorkflowCancellationToken) -> TimerO
     TimerOptions::builder(wait).cancellation_token(token.clone()).build()
 }
 
-fn for_ever() -> RetryPolicy {
+fn without_limit() -> RetryPolicy {
     RetryPolicy::builder()
         .initial_interval(Duration::from_secs(1))
         .backoff_coefficient(2.0)

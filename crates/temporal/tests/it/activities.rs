@@ -1,24 +1,24 @@
-//! Tasks that are activities of the user's own: served by a Python worker that knows nothing of Forebay.
+//! Tasks that are activities of the user: a Python worker that knows nothing about Forebay performs them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use kernel::execution::Status;
 use serde_json::{Value, json};
-use temporal::{Keys, Settings, testing};
+use temporal::{PayloadKeys, TemporalSettings, testing};
 
 use crate::host::settings;
 use crate::world::{Act, Scenario, World};
 
-/// A Python that has Temporal's package.
+/// A Python with Temporal's package.
 const PYTHON: &str = "FOREBAY_TEST_TEMPORAL_PYTHON";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker.py");
 
-/// A worker of the user's own, which polls. Gone when dropped.
+/// A worker of the user, which polls. It stops when dropped.
 struct Worker(Child);
 
 impl Worker {
-    fn start(settings: &Settings, task_queue: &str) -> Worker {
+    fn start(settings: &TemporalSettings, task_queue: &str) -> Worker {
         let python = std::env::var(PYTHON).unwrap_or_else(|_| panic!("{PYTHON} is not set: run tests with ./dev/test"));
         let mut child = Command::new(python)
             .args([SCRIPT, settings.address.trim_start_matches("http://"), task_queue])
@@ -50,11 +50,11 @@ fn task(queue: &str, name: &str, needs: Option<&str>) -> Value {
     node
 }
 
-/// With keys: what is Forebay's own is encrypted, and what the user's worker is given is not.
+/// With keys, Forebay's own payloads are encrypted, and the input of the user's worker is not.
 #[tokio::test]
 async fn a_task_is_an_activity_of_a_python_worker() {
-    let keys = Keys::parse(&"5a".repeat(32)).expect("a key");
-    let sealed = Settings { keys: keys.clone(), ..settings() };
+    let keys = PayloadKeys::parse(&"5a".repeat(32)).expect("a key");
+    let sealed = TemporalSettings { keys: keys.clone(), ..settings() };
     let queue = format!("python-{}", store::new_id());
     let _worker = Worker::start(&sealed, &queue);
     let world = World::new().await;
@@ -95,7 +95,7 @@ async fn a_task_is_an_activity_of_a_python_worker() {
     .assert_eq(&trace);
     let history = testing::history(&sealed, id).await.expect("a history");
     let says = |word: &str| history.windows(word.len()).any(|some| some == word.as_bytes());
-    assert!(says("cat.png") && !says("hidden"), "only what the worker is given, and answers, is in clear");
+    assert!(says("cat.png") && !says("hidden"), "only the worker's input and answer are in clear");
     assert_eq!(testing::replay(&history, &keys).await.expect("a replay"), None);
 }
 

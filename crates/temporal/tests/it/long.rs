@@ -1,4 +1,4 @@
-//! Long-running work on a real Temporal: hints that are lost, workers that come and go, histories that grow, children
+//! Tests long-running work on a real Temporal: lost hints, workers that start and stop, growing histories, and children
 //! that are ended from outside.
 
 use std::collections::BTreeSet;
@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use engine::Engine;
 use kernel::execution::Status;
-use kernel::execution::rerun::Resolve;
+use kernel::execution::rerun::Resolution;
 use kernel::ids::{ExecutionId, NodeKey};
 use kernel::run::node;
 use serde_json::{Value, json};
 use store::testing::Database;
-use store::wait::{Place, Told};
-use temporal::{Settings, testing};
+use store::wait::{AnswerOutcome, WaitKey};
+use temporal::{TemporalSettings, testing};
 
 use crate::host::{PROGRAM, settings};
 use crate::world::{World, until};
 
 impl World {
-    /// Starts an execution of a document, and answers with it.
+    /// Starts an execution of a document, and returns its id.
     async fn begin(&self, process: &crate::host::Process, document: &Value) -> ExecutionId {
         let id = self.enqueue(self.publish(document).await, Value::Null).await;
         self.claim(process.id, &process.engine).await;
         id
     }
 
-    /// Waits until a query counts at least so many.
+    /// Waits until a query counts at least this many rows.
     async fn until_there_are(&self, least: i64, of: &str) {
         let client = self.database.client().await;
         let count = &format!("SELECT count(*) FROM {of}");
@@ -38,11 +38,11 @@ impl World {
         self.database.store.children(id, None, 1).await.expect("children")[0].execution
     }
 
-    /// Answers a wait, and tells nobody.
+    /// Answers a wait without notifying anybody.
     async fn answer_only(&self, id: ExecutionId, node: &str, data: Value) {
-        let place = Place { execution: id, node: NodeKey::new(node).expect("a good name"), iteration: 0 };
-        let told = self.database.store.answer(&place, None, &data, "key:test").await.expect("an answer");
-        assert!(matches!(told, Told::Accepted(Some(_))), "{told:?}");
+        let place = WaitKey { execution: id, node: NodeKey::new(node).expect("a good name"), iteration: 0 };
+        let observed = self.database.store.answer(&place, None, &data, "key:test").await.expect("an answer");
+        assert!(matches!(observed, AnswerOutcome::Accepted(Some(_))), "{observed:?}");
     }
 
     async fn node_of(&self, id: ExecutionId, node: &str) -> (node::Status, Option<Value>, Option<Value>) {
@@ -52,17 +52,18 @@ impl World {
     }
 }
 
-const OPEN: &str = "workflow_execution_ask WHERE status = 'OPEN'";
+const OPEN: &str = "workflow_execution_wait WHERE status = 'OPEN'";
 
 #[tokio::test]
-async fn a_run_that_was_not_told_of_an_answer_is_called_until_it_looks() {
+async fn a_run_that_missed_an_answer_is_notified_until_it_reads_it() {
     let world = World::new().await;
     let process = world.process(settings()).await;
     let document = json!({ "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "with": {} } }, "outputs": "${{ nodes.ask.output.data }}" });
     let id = world.begin(&process, &document).await;
     world.until_there_are(1, OPEN).await;
-    let called = async || world.database.store.called(temporal::NAME, Duration::ZERO, 10).await.expect("an answer");
-    assert_eq!(called().await, [], "nothing came yet");
+    let called =
+        async || world.database.store.unread_wakes(temporal::NAME, Duration::ZERO, 10).await.expect("an answer");
+    assert_eq!(called().await, [], "no answer arrived yet");
     world.answer_only(id, "ask", json!({ "yes": true })).await;
     assert_eq!(called().await, [id]);
     process.engine.signal(id);
@@ -71,7 +72,7 @@ async fn a_run_that_was_not_told_of_an_answer_is_called_until_it_looks() {
     assert_eq!(called().await, []);
 }
 
-/// An answer that comes while no worker is there is in its row, and heard when there is one.
+/// An answer that arrives while there is no worker is stored in its row, and read once there is one.
 #[tokio::test]
 async fn a_wait_outlives_its_worker() {
     let (world, settings) = (World::new().await, settings());
@@ -85,6 +86,30 @@ async fn a_wait_outlives_its_worker() {
     let next = world.process(settings).await;
     assert_eq!(world.ended(id).await.status, Status::Completed);
     assert_eq!(world.node_of(id, "ask").await.1.expect("an output")["data"], json!(7));
+    next.worker.stop().await;
+}
+
+/// The timers of two waits fire while no worker runs, so the next worker gets both at once. The first makes it check
+/// both waits and start their next attempts. The second must not be taken for the time of its next attempt.
+#[tokio::test]
+async fn waits_that_expire_together_are_not_checked_again_and_again() {
+    let (world, settings) = (World::new().await, settings());
+    let process = world.process(settings.clone()).await;
+    let retry = json!({ "max_attempts": 2, "initial": "1s" });
+    let does = json!({ "kind": "TASK", "with": { "queue": "nobody" }, "timeout": "5s", "retry": retry });
+    let with = json!({ "items": [1, 2], "on_item_error": "continue", "do": does });
+    let nodes = json!({ "all": { "kind": "FOR_EACH", "with": with } });
+    let document = json!({ "nodes": nodes, "outputs": "${{ nodes.all.output.failed }}" });
+    let id = world.begin(&process, &document).await;
+    world.until_there_are(2, OPEN).await;
+    process.worker.stop().await;
+    world.until_there_are(2, "workflow_execution_wait WHERE expires_at < clock_timestamp() - interval '2 s'").await;
+    let next = world.process(settings.clone()).await;
+    let ended = world.ended(id).await;
+    assert_eq!(ended.output, Some(json!(2)), "{:?}", ended.error);
+    let history = testing::history(&settings, id).await.expect("a history");
+    let checks = history.windows(11).filter(|some| *some == b"check_waits").count();
+    assert!(checks <= 6, "{checks} checks of the waits, for two attempts of two items");
     next.worker.stop().await;
 }
 
@@ -126,7 +151,7 @@ async fn an_item_that_may_be_performed_at_most_once_ends_its_loop_unknown() {
     next.worker.stop().await;
 }
 
-/// A worker that is gone when the cancel comes: nobody tells what became of its call, and its row says that it had
+/// The worker is gone when the cancel comes. Nobody can say what became of its call, and the row says that the call had
 /// begun.
 #[tokio::test]
 async fn what_a_dead_worker_had_begun_is_unknown_when_it_is_canceled() {
@@ -145,11 +170,11 @@ async fn what_a_dead_worker_had_begun_is_unknown_when_it_is_canceled() {
     next.worker.stop().await;
 }
 
-/// A call that no worker took up was never begun.
+/// A call that no worker accepted was never begun.
 #[tokio::test]
 async fn what_was_not_begun_is_canceled() {
     let (world, settings) = (World::new().await, settings());
-    let process = world.process(Settings { max_calls: 1, ..settings.clone() }).await;
+    let process = world.process(TemporalSettings { max_calls: 1, ..settings.clone() }).await;
     let call =
         json!({ "kind": "HTTP_REQUEST", "needs": "first", "delivery": "at_most_once", "with": { "url": "BASE/slow" } });
     let first = json!({ "kind": "LOG", "with": { "message": "first" } });
@@ -164,7 +189,7 @@ async fn what_was_not_begun_is_canceled() {
     process.worker.stop().await;
 }
 
-/// Rules that cannot be read: there is no such table.
+/// Rules that cannot be read, because their table does not exist.
 #[tokio::test]
 async fn a_call_is_not_noted_as_begun_before_the_rules_of_its_workspace_are_read() {
     let (world, rules) = (World::new().await, Database::empty().await);
@@ -172,10 +197,16 @@ async fn a_call_is_not_noted_as_begun_before_the_rules_of_its_workspace_are_read
     let call = json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": { "url": "BASE/ok" } });
     let id = world.begin(&process, &json!({ "nodes": { "call": call } })).await;
     world.until_there_are(1, "workflow_execution_node WHERE node = 'call' AND status = 'RUNNING'").await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let asked = "SELECT count(*) FROM pg_stat_activity
+                  WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle' AND query <> ''";
+    let client = rules.client().await;
+    until("the rules are asked for", async || {
+        client.query_one(asked, &[]).await.expect("a count").get::<_, i64>(0) > 0
+    })
+    .await;
     let begun = "SELECT count(*) FROM workflow_execution_node WHERE once";
     let row = world.database.client().await.query_one(begun, &[]).await.expect("a count");
-    assert_eq!(row.get::<_, i64>(0), 0, "nothing is noted of it");
+    assert_eq!(row.get::<_, i64>(0), 0, "the call was not recorded");
     world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
     process.engine.cancel(id);
     assert_eq!(world.ended(id).await.status, Status::Canceled);
@@ -183,13 +214,14 @@ async fn a_call_is_not_noted_as_begun_before_the_rules_of_its_workspace_are_read
     process.worker.stop().await;
 }
 
-/// The cancel comes while the note that the call begins waits for the database.
+/// The cancel comes while the record that the call begins waits for the database.
 #[tokio::test]
 async fn a_call_that_is_canceled_after_it_was_noted_and_before_it_is_sent_is_canceled() {
     let (world, rules) = (World::new().await, Database::new().await);
     let (locks, gate) = (world.database.client().await, rules.client().await);
     gate.batch_execute("BEGIN; LOCK TABLE workspace").await.expect("a lock");
-    let process = world.process_ruled_by(settings(), rules.store.clone()).await;
+    let settings = settings();
+    let process = world.process_ruled_by(settings.clone(), rules.store.clone()).await;
     let call = json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": { "url": "BASE/ok" } });
     let id = world.begin(&process, &json!({ "nodes": { "call": call } })).await;
     world.until_there_are(1, "workflow_execution_node WHERE node = 'call' AND status = 'RUNNING'").await;
@@ -199,8 +231,7 @@ async fn a_call_that_is_canceled_after_it_was_noted_and_before_it_is_sent_is_can
     let noting = "pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%SET once = true%'";
     world.until_there_are(1, noting).await;
     process.engine.cancel(id);
-    // The worker hears of it by a heartbeat.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    until_worker_receives_cancel(&settings, id).await;
     locks.batch_execute("COMMIT").await.expect("a commit");
     world.until_there_are(1, "workflow_execution WHERE completed_at IS NOT NULL").await;
     assert_eq!(world.node_of(id, "call").await.0, node::Status::Canceled);
@@ -208,7 +239,7 @@ async fn a_call_that_is_canceled_after_it_was_noted_and_before_it_is_sent_is_can
     process.worker.stop().await;
 }
 
-/// A child whose call was lost with its worker: its node is not known, and a loop goes on where it was.
+/// A child whose call was lost with its worker: the outcome of its node is unknown, and a loop continues where it was.
 #[tokio::test]
 async fn what_is_lost_below_is_unknown_above_and_a_loop_goes_on_when_it_is_resolved() {
     let (world, settings) = (World::new().await, settings());
@@ -229,9 +260,9 @@ async fn what_is_lost_below_is_unknown_above_and_a_loop_goes_on_when_it_is_resol
     let next = world.process(settings).await;
     assert_eq!(world.ended(id).await.status, Status::Failed);
     assert_eq!(world.node_of(id, "all").await.0, node::Status::Unknown);
-    assert!(world.rerun_resolved(id, definition, "failed", &[]).await.is_err(), "a person is asked");
+    assert!(world.rerun_resolved(id, definition, "failed", &[]).await.is_err(), "a person has to decide");
     let again =
-        world.rerun_resolved(id, definition, "failed", &[("all", Resolve::Done)]).await.expect("something to run");
+        world.rerun_resolved(id, definition, "failed", &[("all", Resolution::Done)]).await.expect("something to run");
     world.claim(next.id, &next.engine).await;
     assert_eq!(world.ended(again).await.status, Status::Completed);
     let output = world.node_of(again, "all").await.1.expect("an output");
@@ -240,7 +271,7 @@ async fn what_is_lost_below_is_unknown_above_and_a_loop_goes_on_when_it_is_resol
     next.worker.stop().await;
 }
 
-/// More items than a history may hold, and a wait that is open all the while.
+/// More items than a history may hold, and a wait that stays open.
 #[tokio::test]
 async fn a_long_loop_is_continued_as_new_and_no_item_is_performed_twice() {
     testing::lower_long(150);
@@ -266,8 +297,8 @@ async fn a_long_loop_is_continued_as_new_and_no_item_is_performed_twice() {
     assert!(testing::runs(&settings(), id).await.expect("its runs") > 1, "it was never continued as new");
 }
 
-/// A root with more items than a history may hold, and a child that waits all the while. Answers when all items are
-/// done: the root and its child.
+/// A root with more items than a history may hold, and a child that waits. Returns the root and its child once all
+/// items are done.
 async fn long_beside_a_child(world: &World, process: &crate::host::Process) -> (ExecutionId, ExecutionId) {
     testing::lower_long(150);
     let items: Vec<usize> = (0..100).collect();
@@ -313,9 +344,9 @@ async fn a_cancel_reaches_a_child_that_an_earlier_history_started() {
     assert!(found.close_time.is_some(), "the child's workflow is closed before its parent's: {:?}", found.status);
 }
 
-/// The answer of a call is known to its worker alone: trouble with the database while it is told repeats nothing.
+/// Only the worker knows the response of a call. Database errors while the worker records it cause no repeat.
 #[tokio::test]
-async fn what_came_of_a_call_is_told_until_the_database_has_it() {
+async fn the_result_of_a_call_is_stored_until_the_database_has_it() {
     let world = World::new().await;
     let process = world.process(settings()).await;
     let call = |delivery: &str, path: &str| {
@@ -334,16 +365,16 @@ async fn what_came_of_a_call_is_told_until_the_database_has_it() {
     let client = world.database.client().await;
     client.batch_execute("BEGIN").await.expect("a transaction");
     client.query_one("SELECT 1 FROM workflow_execution WHERE id = $1 FOR UPDATE", &[&id.0]).await.expect("the row");
-    // In the transaction nothing new would be seen.
+    // A transaction would not see new rows.
     let observer = world.database.client().await;
     let held = "pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
-    // What both tell fails, and so does their second try.
+    // Both records fail, and so do their second attempts.
     for _ in 0..2 {
         world.until_there_are(2, held).await;
         observer.batch_execute(&format!("SELECT pg_terminate_backend(pid) FROM {held}")).await.expect("cut");
     }
     client.batch_execute("COMMIT").await.expect("unlocked");
-    // Not by the store: a connection of its pool may be one that was cut.
+    // Not through the store: a connection of its pool may be one that was cut.
     world.until_there_are(1, "workflow_execution WHERE completed_at IS NOT NULL").await;
     let row = observer.query_one("SELECT status FROM workflow_execution", &[]).await.expect("the execution");
     assert_eq!(row.get::<_, &str>(0), "COMPLETED");
@@ -410,7 +441,32 @@ async fn a_child_goes_on_with_another_worker() {
     next.worker.stop().await;
 }
 
-/// Somebody ends the child's workflow by hand: nothing of it is recorded by the child itself.
+/// More children than nodes may be in flight: children that run count as none.
+#[tokio::test]
+async fn children_that_wait_hold_back_no_other_child_and_no_call() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let below = json!({ "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "with": {} } } });
+    let items: Vec<usize> = (0..70).collect();
+    let does = json!({ "kind": "WORKFLOW", "with": { "workflow": "below" } });
+    let document = json!({ "workflows": { "below": below }, "nodes": {
+        "first": { "kind": "LOG", "with": { "message": "hi" } },
+        "all": { "kind": "FOR_EACH", "needs": "first", "with": { "items": items, "parallel": 100, "do": does } },
+        "wait": { "kind": "WAIT_FOR_EVENT", "needs": "first", "with": {} },
+        "call": { "kind": "HTTP_REQUEST", "needs": "wait", "with": { "url": "BASE/ok/1" } },
+    } });
+    let id = world.begin(&process, &document).await;
+    world.until_there_are(70, &format!("workflow_execution WHERE parent = '{id}' AND status = 'RUNNING'")).await;
+    world.until_there_are(71, OPEN).await;
+    world.answer_only(id, "wait", Value::Null).await;
+    process.engine.signal(id);
+    world.until_there_are(1, "workflow_execution_node WHERE node = 'call' AND status = 'COMPLETED'").await;
+    world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
+    process.engine.cancel(id);
+    assert_eq!(world.ended(id).await.status, Status::Canceled);
+}
+
+/// Somebody ends the child's workflow by hand, so the child itself records nothing.
 #[tokio::test]
 async fn a_child_that_is_ended_in_temporal_fails_its_node() {
     let world = World::new().await;
@@ -422,10 +478,10 @@ async fn a_child_that_is_ended_in_temporal_fails_its_node() {
     let class = ended.error.map(|error| error["type"].clone());
     assert_eq!((ended.status, class), (Status::Failed, Some(json!("ENGINE_LOST"))));
     assert_eq!(world.database.store.execution(child, None).await.expect("the child").status, Status::Failed);
-    assert!(world.receiver.is_at_rest().await, "its call goes on although its root has ended");
+    assert!(world.receiver.is_at_rest().await, "its call continues although its root has ended");
 }
 
-/// Whoever looks at a root that was ended from outside, as the reconciler does, leaves none of its children open.
+/// Describing a root that was ended from outside, as the reconciler does, leaves none of its children open.
 #[tokio::test]
 async fn a_root_that_is_ended_in_temporal_leaves_no_child_open() {
     let world = World::new().await;
@@ -434,19 +490,47 @@ async fn a_root_that_is_ended_in_temporal_leaves_no_child_open() {
     let child = world.child_of(id).await;
     terminate_in_temporal(&settings(), id);
     let described = process.engine.describe(id).await.expect("an answer");
-    assert!(matches!(described, engine::Described::Broken(_)), "{described:?}");
+    assert!(matches!(described, engine::RunDescription::EndedExternally(_)), "{described:?}");
     let found = testing::described(&settings(), child).await.expect("the child's workflow");
     assert!(found.close_time.is_some(), "{:?}", found.status);
 }
 
-fn terminate_in_temporal(settings: &Settings, execution: ExecutionId) {
+fn terminate_in_temporal(settings: &TemporalSettings, execution: ExecutionId) {
+    temporal_workflow(settings, execution, &["terminate"]);
+}
+
+/// Runs a command of Temporal's own on the workflow of an execution; answers with what it prints.
+fn temporal_workflow(settings: &TemporalSettings, execution: ExecutionId, command: &[&str]) -> Vec<u8> {
     let program = std::env::var(PROGRAM).unwrap_or_else(|_| panic!("{PROGRAM} is not set: run tests with ./dev/test"));
     let address = settings.address.trim_start_matches("http://");
     let output = Command::new(program)
-        .args(["workflow", "terminate", "--address", address, "--workflow-id", &format!("execution-{execution}")])
+        .arg("workflow")
+        .args(command)
+        .args(["--address", address, "--workflow-id", &format!("execution-{execution}")])
         .output()
         .expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// A worker hears of a cancel in the answer to a heartbeat: waits until Temporal has had two since it knows of the
+/// cancel, so that the first was answered.
+async fn until_worker_receives_cancel(settings: &TemporalSettings, execution: ExecutionId) {
+    let mut beats = BTreeSet::new();
+    until("its worker hears of the cancel", async || {
+        let observed = temporal_workflow(settings, execution, &["describe", "--output", "json"]);
+        let observed: Value = serde_json::from_slice(&observed).expect("JSON");
+        let call = &observed["pendingActivities"][0];
+        if call["state"]
+            .as_str()
+            .is_some_and(|state| state.to_uppercase().replace('_', "").ends_with("CANCELREQUESTED"))
+        {
+            beats.insert(call["lastHeartbeatTime"].to_string());
+        }
+        // The first may be from before the cancel.
+        beats.len() > 2
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -465,7 +549,7 @@ async fn a_tree_is_ended_by_force_with_its_root() {
             return;
         }
     }
-    panic!("the child's call goes on");
+    panic!("the child's call continues");
 }
 
 #[tokio::test]

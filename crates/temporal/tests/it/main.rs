@@ -1,6 +1,6 @@
 //! Tests of the Temporal engine: against a real Temporal, a real database and real listeners.
 //!
-//! The scenarios are the engine's own: the same file, played here by another host.
+//! The scenarios are those of the crate `engine`: the same file, run here by another host.
 
 mod activities;
 #[path = "../../../engine/tests/it/conformance.rs"]
@@ -9,7 +9,7 @@ mod host;
 mod long;
 mod replay;
 mod runs;
-mod told;
+mod visibility;
 #[path = "../../../engine/tests/it/world.rs"]
 #[expect(dead_code, reason = "the embedded engine's tests use more of it")]
 mod world;

@@ -1,4 +1,4 @@
-//! Histories of earlier builds, replayed by this one; and rules broken on purpose, which must be noticed.
+//! Replays histories of earlier builds with this one, and breaks rules on purpose, which must be noticed.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use kernel::execution;
 use kernel::run::node::Status;
 use serde_json::{Value, json};
 use temporal::testing::{Mutant, mutate, replay};
-use temporal::{Keys, Settings};
+use temporal::{PayloadKeys, TemporalSettings};
 
 use crate::host::{HISTORIES, settings};
 use crate::world::{Act, Scenario, World};
@@ -17,8 +17,8 @@ async fn every_kept_history_is_replayed_by_this_build() {
     for file in std::fs::read_dir(HISTORIES).expect("kept histories") {
         let path = file.expect("a file").path();
         let saved = std::fs::read(&path).expect("a history");
-        let broken = replay(&saved, &Keys::default()).await.unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        assert_eq!(broken, None, "{path:?}: runs begun by the build that kept it would hang under this one");
+        let broken = replay(&saved, &PayloadKeys::default()).await.unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        assert_eq!(broken, None, "{path:?}: runs that an earlier build began would hang with this build");
         count += 1;
     }
     assert!(count >= 25, "{count}");
@@ -28,11 +28,11 @@ async fn every_kept_history_is_replayed_by_this_build() {
 async fn a_workflow_that_goes_another_way_is_caught_by_a_kept_history() {
     mutate(Mutant::Backwards);
     let saved = std::fs::read(format!("{HISTORIES}/a_diamond_joins_when_the_later_branch_is_done.pb")).expect("kept");
-    let broken = replay(&saved, &Keys::default()).await.expect("a replay");
+    let broken = replay(&saved, &PayloadKeys::default()).await.expect("a replay");
     assert!(broken.as_ref().is_some_and(|what| what.contains("does not match")), "{broken:?}");
 }
 
-/// Plays a scenario with a rule broken: its trace must differ from the right one, of which a line is given.
+/// Runs a scenario with a rule broken. Its trace must differ from the correct one, of which one line is given.
 async fn caught(mutant: Mutant, act: Act, nodes: Value, right: &str) {
     let world = World::new().await;
     let process = world.process(settings()).await;
@@ -43,7 +43,7 @@ async fn caught(mutant: Mutant, act: Act, nodes: Value, right: &str) {
     assert!(good.contains(right), "{good}");
     mutate(mutant);
     let (_, bad) = world.play(process.id, &process.engine, &scenario).await;
-    assert_ne!(bad, good, "{mutant:?} is not noticed");
+    assert_ne!(bad, good, "no scenario notices {mutant:?}");
 }
 
 #[tokio::test]
@@ -73,19 +73,19 @@ async fn a_skip_that_is_stored_as_something_else_is_noticed() {
     caught(Mutant::CancelsSkips, Act::Nothing, nodes, "no SKIPPED").await;
 }
 
-/// Temporal itself would let it pass: the call goes on after the slot is free.
+/// Temporal itself would not notice: the call goes on after the slot is free.
 #[tokio::test]
 async fn an_end_that_waits_for_nobody_is_noticed() {
     assert!(ended_and_at_rest(Duration::from_secs(2)).await, "an end waits for what it aborts");
     mutate(Mutant::LeavesBehind);
-    // Its worker does not hear of the cancel by itself before this test is over.
+    // Its worker does not learn of the cancel by itself before this test is over.
     assert!(!ended_and_at_rest(Duration::from_secs(60)).await, "a call that was left behind is not noticed");
 }
 
-/// Cancels an execution during a call: is the call broken off when the execution has ended?
+/// Cancels an execution during a call. True if the call was aborted by the time the execution had ended.
 async fn ended_and_at_rest(heartbeat: Duration) -> bool {
     let world = World::new().await;
-    let process = world.process(Settings { heartbeat, ..settings() }).await;
+    let process = world.process(TemporalSettings { heartbeat, ..settings() }).await;
     let document = json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/slow" } } } });
     let id = world.enqueue(world.publish(&document).await, Value::Null).await;
     world.claim(process.id, &process.engine).await;

@@ -1,15 +1,16 @@
-//! What a run does beyond its graph: long chains, repeated starts, workers that come and go, payloads in history.
+//! Tests the parts of a run that do not depend on its graph: long chains, repeated starts, workers that start and stop,
+//! and the payloads in its history.
 
 use std::time::Duration;
 
-use engine::{Described, Engine};
+use engine::{Engine, RunDescription};
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId};
-use kernel::queue::Answer;
+use kernel::queue::StartOutcome;
 use kernel::run::node;
 use serde_json::{Value, json};
 use store::queue::control::Terminated;
-use temporal::{Keys, Settings, testing};
+use temporal::{PayloadKeys, TemporalSettings, testing};
 
 use crate::host::settings;
 use crate::world::{Act, Scenario, World, until};
@@ -18,14 +19,14 @@ fn light() -> Value {
     json!({ "nodes": { "say": { "kind": "LOG", "with": { "message": "hi" } } } })
 }
 
-/// Two thousand calls one after the other are more than one history may hold.
+/// Two thousand calls in a row are more than one history may hold.
 #[tokio::test]
 async fn a_chain_of_two_thousand_nodes_is_continued_as_new_and_completes() {
     let world = World::new().await;
     let process = world.process(settings()).await;
     let node = |n: usize| match n {
         0 => json!({ "kind": "HTTP_REQUEST", "with": { "url": "BASE/ok" } }),
-        // Every third calls out; what only computes costs no event of its own but a marker.
+        // Every third node makes a call. A node that only computes costs a marker and no event of its own.
         n if n % 3 == 0 => {
             json!({ "kind": "HTTP_REQUEST", "needs": format!("n{}", n - 1), "with": { "url": "BASE/ok" } })
         }
@@ -35,22 +36,63 @@ async fn a_chain_of_two_thousand_nodes_is_continued_as_new_and_completes() {
     let definition = world.publish(&json!({ "nodes": nodes, "outputs": "${{ nodes.n1999.output }}" })).await;
     let id = world.enqueue(definition, Value::Null).await;
     world.claim(process.id, &process.engine).await;
-    let mut ended = None;
-    for _ in 0..340 {
-        let execution = world.database.store.execution(id, None).await.expect("the execution");
-        if execution.status.is_terminal() {
-            ended = Some(execution);
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+    // So many nodes take longer than anything else is waited for.
+    for calls in (0..667).step_by(50) {
+        until("it goes on", async || world.receiver.calls("/ok") >= calls).await;
     }
-    let ended = ended.unwrap_or_else(|| panic!("it did not end"));
+    let ended = world.ended(id).await;
     assert_eq!((ended.status, ended.output), (Status::Completed, Some(json!(1_999))));
     assert_eq!(world.receiver.calls("/ok"), 667, "no call is made twice");
     let runs = testing::runs(&settings(), id).await.expect("its runs");
     assert!(runs > 1, "it was never continued as new");
     let last = testing::history(&settings(), id).await.expect("a history");
     assert!(last.len() < 2_000_000, "{} bytes", last.len());
+}
+
+/// Light nodes that follow one another share a local activity, the first ones that of the begin. The activity of the
+/// last node records the end. Before, each of these chains had a marker for each light node, the begin and the end.
+#[tokio::test]
+async fn a_run_needs_no_activity_but_those_that_wait_for_another_program() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let chain = |kinds: &[&str]| {
+        let node = |(at, kind): (usize, &&str)| {
+            let mut node = match *kind {
+                "LOG" => {
+                    json!({ "kind": "LOG", "with": { "message": format!("${{{{ nodes.n{}.status }}}}", at.max(1) - 1) } })
+                }
+                _ => json!({ "kind": "HTTP_REQUEST", "with": { "url": "BASE/ok" } }),
+            };
+            if at > 0 {
+                node["needs"] = json!(format!("n{}", at - 1));
+            } else if *kind == "LOG" {
+                node["with"]["message"] = json!("first");
+            }
+            (format!("n{at}"), node)
+        };
+        let nodes: serde_json::Map<String, Value> = kinds.iter().enumerate().map(node).collect();
+        json!({ "nodes": nodes, "outputs": { "last": format!("${{{{ nodes.n{}.status }}}}", kinds.len() - 1) } })
+    };
+    // A task of the workflow is 3 events, an activity too; the start, the end and the timer of the deadline are 1 each.
+    let table: [(&[&str], (usize, usize)); 4] = [
+        (&["LOG"; 5], (1, 5)),
+        (&["LOG", "LOG", "CALL"], (1, 12)),
+        (&["CALL", "LOG", "LOG"], (2, 12)),
+        (&["LOG", "CALL", "LOG", "CALL"], (2, 18)),
+    ];
+    for (kinds, expected) in table {
+        let id = world.enqueue(world.publish(&chain(kinds)).await, Value::Null).await;
+        world.claim(process.id, &process.engine).await;
+        let ended = world.ended(id).await;
+        assert_eq!(
+            (ended.status, ended.output),
+            (Status::Completed, Some(json!({ "last": "COMPLETED" }))),
+            "{kinds:?}"
+        );
+        let is_closed = async || matches!(process.engine.describe(id).await, Ok(RunDescription::Closed(_)));
+        until("it has closed", is_closed).await;
+        assert_eq!(testing::event_counts(&settings(), id).await.expect("its events"), expected, "{kinds:?}");
+    }
 }
 
 #[tokio::test]
@@ -65,9 +107,9 @@ async fn a_workflow_is_started_with_its_ids_its_nodes_and_the_retries_of_its_ver
     let id = world.enqueue(definition, Value::Null).await;
     world.claim(process.id, &process.engine).await;
     let ended = world.ended(id).await;
-    let told = testing::input(&settings(), id).await.expect("an input");
+    let observed = testing::input(&settings(), id).await.expect("an input");
     assert_eq!(
-        told,
+        observed,
         json!({
             "executionId": id,
             "workspaceId": ended.workspace,
@@ -92,15 +134,15 @@ async fn a_start_may_be_repeated_in_every_state() {
     let definition = world.publish(&document).await;
     let id = world.enqueue(definition, Value::Null).await;
     world.claim(process.id, &process.engine).await;
-    assert_eq!(process.engine.start(process.id, id).await, Answer::Started, "while it runs");
+    assert_eq!(process.engine.start(process.id, id).await, StartOutcome::Started, "while it runs");
     assert_eq!(world.ended(id).await.status, Status::Completed);
-    let is_closed = async || matches!(process.engine.describe(id).await, Ok(Described::Closed(_)));
+    let is_closed = async || matches!(process.engine.describe(id).await, Ok(RunDescription::Closed(_)));
     until("it has closed", is_closed).await;
-    assert_eq!(process.engine.start(process.id, id).await, Answer::Started, "after it has closed");
+    assert_eq!(process.engine.start(process.id, id).await, StartOutcome::Started, "after it has closed");
     assert_eq!(world.receiver.calls("/late/300"), 1, "it ran once");
     let unknown = ExecutionId(store::new_id());
-    assert!(matches!(process.engine.start(process.id, unknown).await, Answer::Refused(_)));
-    assert!(matches!(process.engine.describe(unknown).await, Ok(Described::Unknown)));
+    assert!(matches!(process.engine.start(process.id, unknown).await, StartOutcome::Refused(_)));
+    assert!(matches!(process.engine.describe(unknown).await, Ok(RunDescription::Unknown)));
 }
 
 #[tokio::test]
@@ -111,11 +153,11 @@ async fn a_run_without_a_slot_waits_and_one_that_ended_performs_nothing() {
     let definition = world.publish(&document).await;
     let (waits, ended) = (world.enqueue(definition, Value::Null).await, world.enqueue(definition, Value::Null).await);
     world.database.store.cancel(ended, world.workspace, "test").await.expect("canceled");
-    // Neither was claimed: as if the start had outrun its claim, or come after the end.
+    // Neither was claimed, as if the start had overtaken its claim or come after the end.
     for id in [waits, ended] {
-        assert_eq!(process.engine.start(process.id, id).await, Answer::Started);
+        assert_eq!(process.engine.start(process.id, id).await, StartOutcome::Started);
     }
-    let is_closed = async || matches!(process.engine.describe(ended).await, Ok(Described::Closed(_)));
+    let is_closed = async || matches!(process.engine.describe(ended).await, Ok(RunDescription::Closed(_)));
     until("it has closed", is_closed).await;
     assert_eq!(
         (world.receiver.calls("/ok"), world.database.store.execution(waits, None).await.expect("it").status),
@@ -127,9 +169,9 @@ async fn a_run_without_a_slot_waits_and_one_that_ended_performs_nothing() {
 }
 
 impl World {
-    /// Claims what is ready and starts nothing.
+    /// Claims ready items and starts nothing.
     async fn claim_only(&self, process: kernel::ids::ProcessId) {
-        let asks = [kernel::queue::ring::Ask { workspace: self.workspace, want: 20 }];
+        let asks = [kernel::queue::round_robin::Quota { workspace: self.workspace, limit: 20 }];
         let claim = ClaimId(store::new_id());
         self.database.store.claim(&asks, claim, process, None).await.expect("a claim");
     }
@@ -147,8 +189,8 @@ async fn a_run_whose_terminate_never_reached_temporal_ends_itself_by_the_fence()
     let id = world.enqueue(definition, Value::Null).await;
     world.claim(process.id, &process.engine).await;
     world.receiver.until_called("/late/400", 1).await;
-    let told = world.database.store.terminate(id, world.workspace, "test").await.expect("fenced");
-    assert!(matches!(told, Terminated::Fenced(_)));
+    let observed = world.database.store.terminate(id, world.workspace, "test").await.expect("fenced");
+    assert!(matches!(observed, Terminated::Fenced(_)));
     let ended = world.ended(id).await;
     assert_eq!(
         (ended.status, ended.error.as_ref().map(|error| error["type"].clone())),
@@ -160,8 +202,8 @@ async fn a_run_whose_terminate_never_reached_temporal_ends_itself_by_the_fence()
 
 #[tokio::test]
 async fn outputs_and_inputs_stay_out_of_history_and_what_is_there_is_encrypted() {
-    let keys = Keys::parse(&"5a".repeat(32)).expect("a key");
-    let sealed = Settings { keys: keys.clone(), ..settings() };
+    let keys = PayloadKeys::parse(&"5a".repeat(32)).expect("a key");
+    let sealed = TemporalSettings { keys: keys.clone(), ..settings() };
     let world = World::new().await;
     let process = world.process(sealed.clone()).await;
     let document = json!({ "nodes": {
@@ -181,12 +223,12 @@ async fn outputs_and_inputs_stay_out_of_history_and_what_is_there_is_encrypted()
         assert!(!there, "{secret} is in the history");
     }
     assert_eq!(testing::replay(&history, &keys).await.expect("a replay"), None);
-    assert!(testing::replay(&history, &Keys::default()).await.is_err(), "nobody else can read it");
+    assert!(testing::replay(&history, &PayloadKeys::default()).await.is_err(), "nobody else can read it");
 }
 
 #[tokio::test]
 async fn short_calls_are_local_and_come_to_the_same() {
-    let local = Settings { local_below: Duration::from_secs(1), ..settings() };
+    let local = TemporalSettings { local_below: Duration::from_secs(1), ..settings() };
     let world = World::new().await;
     let process = world.process(local.clone()).await;
     let document = json!({ "nodes": {
@@ -222,4 +264,23 @@ async fn a_version_that_cannot_be_run_ends_its_execution_with_the_reason() {
         (ended.status, ended.error.map(|error| error["type"].clone())),
         (Status::Failed, Some(json!("BAD_GRAPH")))
     );
+}
+
+/// No known value passes the check and is refused. If there is one, only its node fails.
+#[tokio::test]
+async fn an_output_that_only_the_database_refuses_fails_its_node() {
+    let world = World::new().await;
+    world.refuse_an_output().await;
+    let process = world.process(settings()).await;
+    let document = json!({ "nodes": {
+        "fine": { "kind": "TRANSFORM", "with": { "value": "fine" } },
+        "bad": { "kind": "TRANSFORM", "needs": "fine", "with": { "value": "refused" }, "on_error": "continue" },
+        "next": { "kind": "TRANSFORM", "needs": "bad", "with": { "value": "next" } },
+        "error": { "kind": "TRANSFORM", "needs": "bad.error", "with": { "value": "error" } },
+    } });
+    let id = world.enqueue(world.publish(&document).await, json!(null)).await;
+    world.claim(process.id, &process.engine).await;
+    let expected = "fine COMPLETED \"fine\"\nbad FAILED: UNSTORABLE_OUTPUT\nnext SKIPPED\n\
+                    error COMPLETED \"error\"\nended COMPLETED\naudited execution.start\n";
+    assert_eq!(world.end_of(id).await, expected);
 }

@@ -1,10 +1,10 @@
-//! Each promise, broken once in the evidence: the judge says which, and nothing else.
+//! Breaks each promise once in the evidence. The judge must report that promise, and nothing else.
 
 use serde_json::json;
 
-use super::super::super::log::{Entry, What as Happened};
+use super::super::super::log::{Entry, SlotChange as Happened};
 use super::super::documents;
-use super::super::plan::{Doing, End};
+use super::super::plan::{Action, End};
 use super::*;
 use crate::service::Pause;
 
@@ -20,20 +20,20 @@ struct Story {
     executions: Vec<Execution>,
     ends: HashMap<Uuid, usize>,
     done: Done,
-    asked: Vec<Asked>,
-    calls: Vec<Delivery>,
+    waits: Vec<WaitFact>,
+    calls: Vec<ReceivedRequest>,
     lines: Vec<Line>,
-    given: Vec<Given>,
+    given: Vec<GivenAnswer>,
     pauses: Vec<Pause>,
 }
 
-fn place(node: &str, iteration: i32) -> Place {
-    Place { execution: CHILD, node: node.to_owned(), iteration }
+fn node_row_key(node: &str, iteration: i32) -> NodeRowKey {
+    NodeRowKey { execution: CHILD, node: node.to_owned(), iteration }
 }
 
-fn call(begin: i64, nth: u32) -> Delivery {
+fn call(begin: i64, nth: u32) -> ReceivedRequest {
     let node = "loop".to_owned();
-    Delivery { execution: CHILD, workspace: RUN, n: 7, node, iteration: 1, begin, end: Some(begin + 5), nth }
+    ReceivedRequest { execution: CHILD, workspace: RUN, n: 7, node, iteration: 1, begin, end: Some(begin + 5), nth }
 }
 
 fn execution(id: Uuid) -> Execution {
@@ -41,16 +41,24 @@ fn execution(id: Uuid) -> Execution {
     Execution { id, root: RUN, n: 7, status, output, class: None, ended: true }
 }
 
-fn asked(step: Step, is_task: bool, claim: Option<u128>) -> Asked {
+fn wait_fact(step: Step, is_task: bool, claim: Option<u128>) -> WaitFact {
     let node = if is_task { "work" } else { "ask" };
-    Asked { at: 50, step, is_task, task: WORK, place: place(node, 0), attempt: 1, claim: claim.map(Uuid::from_u128) }
+    WaitFact {
+        at: 50,
+        step,
+        is_task,
+        task: WORK,
+        node: node_row_key(node, 0),
+        attempt: 1,
+        claim: claim.map(Uuid::from_u128),
+    }
 }
 
-fn given(choice: i64, told: Told) -> Given {
-    Given { n: 7, choice, told }
+fn given(choice: i64, outcome: AnswerOutcome) -> GivenAnswer {
+    GivenAnswer { n: 7, choice, outcome }
 }
 
-fn line(claim: u128, what: What) -> Line {
+fn line(claim: u128, what: WorkerStep) -> Line {
     Line { task: WORK, claim: Uuid::from_u128(claim), attempt: 1, what }
 }
 
@@ -60,46 +68,50 @@ impl Story {
         let end = End { status: "COMPLETED", class: None, output, below: Some(1) };
         let input = json!({ "n": 7 });
         Story {
-            plan: Plan { n: 7, tenant: 0, runs: documents::FAMILY, input, doing: Doing::Nothing, end },
+            plan: Plan { n: 7, tenant: 0, runs: documents::FAMILY, input, action: Action::Nothing, end },
             executions: vec![execution(RUN), execution(CHILD)],
             ends: HashMap::from([(RUN, 1), (CHILD, 1)]),
-            done: HashMap::from([(place("loop", 1), (100, 1)), (place("work", 0), (100, 1))]),
-            asked: vec![
-                asked(Step::Answered, false, None),
-                asked(Step::Handed, true, Some(1)),
-                asked(Step::Answered, true, Some(1)),
+            done: HashMap::from([(node_row_key("loop", 1), (100, 1)), (node_row_key("work", 0), (100, 1))]),
+            waits: vec![
+                wait_fact(Step::Answered, false, None),
+                wait_fact(Step::Handed, true, Some(1)),
+                wait_fact(Step::Answered, true, Some(1)),
             ],
             calls: vec![call(60, 0)],
-            lines: [What::Claimed, What::Asks(How::Completed), What::Done(How::Completed)]
-                .map(|what| line(1, what))
-                .into(),
-            given: vec![given(5, Told::Accepted), given(6, Told::Refused)],
+            lines: [
+                WorkerStep::Claimed,
+                WorkerStep::Requested(TaskResult::Completed),
+                WorkerStep::Done(TaskResult::Completed),
+            ]
+            .map(|what| line(1, what))
+            .into(),
+            given: vec![given(5, AnswerOutcome::Accepted), given(6, AnswerOutcome::Refused)],
             pauses: Vec::new(),
         }
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> LongVerdict {
         let processes = HashMap::from([(P, "p".to_owned()), (Q, "q".to_owned())]);
         let log = [
             Entry { at: 10, what: Happened::Begun { execution: RUN, owner: Some(P) } },
             Entry { at: 90, what: Happened::Owned { execution: RUN, owner: Some(Q) } },
         ];
-        let verdict = judge(&Evidence {
+        let verdict = judge(&LongEvidence {
             plans: std::slice::from_ref(&self.plan),
             executions: &self.executions,
             ends: &self.ends,
             done: &self.done,
-            asked: &self.asked,
+            waits: &self.waits,
             calls: &self.calls,
             lines: &self.lines,
             given: &self.given,
             zombies: &Zombies::new(&log, &self.pauses, &processes),
         });
-        Verdict { told: Vec::new(), ..verdict }
+        LongVerdict { findings: Vec::new(), ..verdict }
     }
 }
 
-const GOOD: Verdict = Verdict {
+const GOOD: LongVerdict = LongVerdict {
     wrong: 0,
     repeated_after_complete: 0,
     token_reuse: 0,
@@ -108,11 +120,11 @@ const GOOD: Verdict = Verdict {
     repeats: 0,
     late_refused: 0,
     second_answers: 1,
-    told: Vec::new(),
+    findings: Vec::new(),
 };
 
-/// The good story, told otherwise.
-fn check(otherwise: impl FnOnce(&mut Story), expected: Verdict) {
+/// Checks the good story with one change.
+fn check(otherwise: impl FnOnce(&mut Story), expected: LongVerdict) {
     let mut story = Story::good();
     otherwise(&mut story);
     assert_eq!(story.verdict(), expected);
@@ -125,7 +137,7 @@ fn a_run_as_planned_breaks_nothing() {
 
 #[test]
 fn an_end_that_was_not_planned_is_wrong() {
-    let wrong = || Verdict { wrong: 1, ..GOOD };
+    let wrong = || LongVerdict { wrong: 1, ..GOOD };
     check(|story| story.executions[0].status = "FAILED".to_owned(), wrong());
     check(|story| story.executions[0].output = Some(json!({ "value": 2, "choice": 5 })), wrong());
     check(|story| story.plan.end.below = Some(2), wrong());
@@ -137,46 +149,49 @@ fn an_end_that_was_not_planned_is_wrong() {
 
 #[test]
 fn what_has_no_end_is_lost() {
-    check(|story| story.executions[0].ended = false, Verdict { lost: 1, ..GOOD });
-    check(|story| story.executions[1].ended = false, Verdict { lost: 1, ..GOOD });
-    check(|story| story.executions.clear(), Verdict { lost: 1, ..GOOD });
+    check(|story| story.executions[0].ended = false, LongVerdict { lost: 1, ..GOOD });
+    check(|story| story.executions[1].ended = false, LongVerdict { lost: 1, ..GOOD });
+    check(|story| story.executions.clear(), LongVerdict { lost: 1, ..GOOD });
 }
 
 #[test]
 fn a_call_of_what_is_completed_is_a_repeat() {
-    check(|story| story.calls.push(call(80, 1)), Verdict { repeats: 1, ..GOOD });
-    let repeated = || Verdict { repeated_after_complete: 1, ..GOOD };
-    check(|story| story.calls.push(call(101, 1)), Verdict { repeats: 1, ..repeated() });
-    check(|story| story.done = HashMap::from([(place("loop", 1), (100, 2))]), repeated());
-    check(|story| story.asked.push(Asked { at: 101, ..asked(Step::Handed, true, Some(2)) }), repeated());
+    check(|story| story.calls.push(call(80, 1)), LongVerdict { repeats: 1, ..GOOD });
+    let repeated = || LongVerdict { repeated_after_complete: 1, ..GOOD };
+    check(|story| story.calls.push(call(101, 1)), LongVerdict { repeats: 1, ..repeated() });
+    check(|story| story.done = HashMap::from([(node_row_key("loop", 1), (100, 2))]), repeated());
+    check(|story| story.waits.push(WaitFact { at: 101, ..wait_fact(Step::Handed, true, Some(2)) }), repeated());
 }
 
 #[test]
 fn what_a_paused_process_sends_when_it_wakes_is_no_repeat_but_what_its_successor_sends_is() {
     let paused = |name: &str| vec![Pause { name: name.to_owned(), from: 70, to: Some(120) }];
     let late = |story: &mut Story| story.calls.push(call(121, 1));
-    let sent = Verdict { repeats: 1, zombie_sends: 1, ..GOOD };
+    let sent = LongVerdict { repeats: 1, zombie_sends: 1, ..GOOD };
     check(|story| (late(story), story.pauses = paused("p")).1, sent);
-    let repeated = Verdict { repeats: 1, repeated_after_complete: 1, ..GOOD };
+    let repeated = LongVerdict { repeats: 1, repeated_after_complete: 1, ..GOOD };
     check(|story| (late(story), story.pauses = paused("q")).1, repeated);
 }
 
 #[test]
 fn a_wait_with_two_answers_is_found() {
-    check(|story| story.given.push(given(6, Told::Accepted)), Verdict { token_reuse: 1, ..GOOD });
-    check(|story| story.asked.push(asked(Step::Answered, false, None)), Verdict { token_reuse: 1, ..GOOD });
-    check(|story| story.given[0].choice = 9, Verdict { wrong: 1, ..GOOD });
-    check(|story| story.given[0].told = Told::Unclear, GOOD);
-    check(|story| story.given = vec![given(5, Told::Refused)], Verdict { wrong: 1, ..GOOD });
-    // One was told that it is accepted: another, of which nobody knows, was not.
-    check(|story| story.given.extend([given(8, Told::Unclear)]), GOOD);
+    check(|story| story.given.push(given(6, AnswerOutcome::Accepted)), LongVerdict { token_reuse: 1, ..GOOD });
+    check(|story| story.waits.push(wait_fact(Step::Answered, false, None)), LongVerdict { token_reuse: 1, ..GOOD });
+    check(|story| story.given[0].choice = 9, LongVerdict { wrong: 1, ..GOOD });
+    check(|story| story.given[0].outcome = AnswerOutcome::Unclear, GOOD);
+    check(|story| story.given = vec![given(5, AnswerOutcome::Refused)], LongVerdict { wrong: 1, ..GOOD });
+    // One answer was accepted. The other, whose reply was lost, was not.
+    check(|story| story.given.extend([given(8, AnswerOutcome::Unclear)]), GOOD);
 }
 
 #[test]
 fn a_task_is_ended_by_the_claim_that_holds_it() {
-    check(|story| story.lines.push(line(2, What::Refused(How::Completed))), Verdict { late_refused: 1, ..GOOD });
-    check(|story| story.lines.push(line(2, What::Done(How::Completed))), Verdict { wrong: 1, ..GOOD });
-    check(|story| story.asked.push(asked(Step::Answered, true, Some(1))), Verdict { wrong: 1, ..GOOD });
+    check(
+        |story| story.lines.push(line(2, WorkerStep::Refused(TaskResult::Completed))),
+        LongVerdict { late_refused: 1, ..GOOD },
+    );
+    check(|story| story.lines.push(line(2, WorkerStep::Done(TaskResult::Completed))), LongVerdict { wrong: 1, ..GOOD });
+    check(|story| story.waits.push(wait_fact(Step::Answered, true, Some(1))), LongVerdict { wrong: 1, ..GOOD });
 }
 
 #[test]
@@ -185,9 +200,9 @@ fn what_a_task_brought_was_asked_for_under_the_claim_that_it_names() {
         move |story: &mut Story| {
             story.plan.end.output = Some(json!({ "claim": CLAIM }));
             story.executions[0].output = Some(json!({ "claim": Uuid::from_u128(claim) }));
-            story.asked.iter_mut().for_each(|asked| asked.place.execution = RUN);
+            story.waits.iter_mut().for_each(|fact| fact.node.execution = RUN);
         }
     };
     check(task(1), GOOD);
-    check(task(2), Verdict { wrong: 1, ..GOOD });
+    check(task(2), LongVerdict { wrong: 1, ..GOOD });
 }

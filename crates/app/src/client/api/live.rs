@@ -1,11 +1,11 @@
-//! Event streams as a client follows them: told that something changed, it looks.
+//! Event streams: an event means that something changed, and the command then polls.
 //!
 //! Invariants
-//! - A stream only says when to look. One that cannot be opened, or breaks, costs promptness and nothing else: whoever
-//!   waits is told the time as before, and the stream is tried again.
-//! - A stream that says nothing for longer than its heartbeat is taken for broken.
+//! - A stream only decides when to poll. While it cannot be opened, the command polls at its interval, so it sees
+//!   changes later. The stream is opened again after a pause.
+//! - A stream that sends nothing for `MAX_SILENCE` counts as broken, because the server sends heartbeats more often.
 //!
-//! Not here: what is looked at (the commands).
+//! Not here: what is polled (the commands).
 
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ use tokio::time::Instant;
 
 use super::{Api, Error, refusal};
 
-/// Twice the server's heartbeat, and some.
-const SILENCE: Duration = Duration::from_secs(40);
-/// How long a stream may last before it is opened anew.
+/// A little more than twice the server's heartbeat.
+const MAX_SILENCE: Duration = Duration::from_secs(40);
+/// How long a stream is used before it is reopened.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// How soon a stream that broke is tried again.
-const AGAIN: Duration = Duration::from_secs(5);
+/// The pause before a broken stream is opened again.
+const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
-/// What happened while somebody waited.
+/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
+pub(crate) enum Wake {
     /// Something changed.
-    Told,
-    /// Nothing did, as far as is known.
-    Nothing,
+    Changed,
+    /// No event came in time.
+    TimedOut,
 }
 
-/// A stream that is followed as well as can be.
+/// An event stream that is reopened when it breaks.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct EventStream {
     path: String,
     open: Option<Open>,
     try_at: Instant,
@@ -41,77 +41,78 @@ pub(crate) struct Live {
 #[derive(Debug)]
 struct Open {
     response: Response,
-    /// What came of a line that is not whole yet.
+    /// The part of a line that has arrived so far.
     rest: Vec<u8>,
 }
 
-impl Live {
-    /// A stream below `/api/v1/`. It is opened when it is first waited for.
-    pub(crate) fn new(path: String) -> Live {
-        Live { path, open: None, try_at: Instant::now() }
+impl EventStream {
+    /// A stream with this path below `/api/v1/`. It is closed until `open` is called.
+    pub(crate) fn new(path: String) -> EventStream {
+        EventStream { path, open: None, try_at: Instant::now() }
     }
 
-    /// Is it followed now? Then only what it tells is news.
+    /// Whether the stream is open. While it is open, nothing changes without an event.
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Opens the stream if it is time to. Look once after this: what changed before is not told.
+    /// Opens the stream if it is closed and the pause is over. Poll after this call, because a change before the stream
+    /// was open sends no event.
     pub(crate) async fn open(&mut self, api: &Api) {
         if self.open.is_none() && Instant::now() >= self.try_at {
             self.open = api.stream(&self.path).await.ok().map(|response| Open { response, rest: Vec::new() });
-            self.try_at = Instant::now() + AGAIN;
+            self.try_at = Instant::now() + REOPEN_PAUSE;
         }
     }
 
-    /// Waits until something changes, at most so long. Nothing that is told is lost if this is not waited for to its
-    /// end.
-    pub(crate) async fn wait(&mut self, most: Duration) -> Waited {
+    /// Waits for a change, for at most the time `most`. No event is lost if the future is dropped.
+    pub(crate) async fn wait(&mut self, most: Duration) -> Wake {
         let over = Instant::now() + most;
         while let Some(open) = &mut self.open {
             tokio::select! {
-                () = tokio::time::sleep_until(over) => return Waited::Nothing,
-                told = open.told() => match told {
-                    Some(true) => return Waited::Told,
+                () = tokio::time::sleep_until(over) => return Wake::TimedOut,
+                changed = open.next_chunk() => match changed {
+                    Some(true) => return Wake::Changed,
                     Some(false) => {}
-                    // Something may have changed since: look at once, and then as if there were no stream.
+                    // The stream ended. Something may have changed meanwhile: poll immediately.
                     None => {
                         self.open = None;
-                        return Waited::Told;
+                        return Wake::Changed;
                     }
                 },
             }
         }
         tokio::time::sleep_until(over).await;
-        Waited::Nothing
+        Wake::TimedOut
     }
 }
 
 impl Open {
-    /// Did what came next tell of a change? None: the stream is over.
-    async fn told(&mut self) -> Option<bool> {
-        let chunk = tokio::time::timeout(SILENCE, self.response.chunk()).await.ok()?.ok()??;
+    /// Reads the next chunk. Returns whether it has an event about a change. None: the stream ended.
+    async fn next_chunk(&mut self) -> Option<bool> {
+        let chunk = tokio::time::timeout(MAX_SILENCE, self.response.chunk()).await.ok()?.ok()??;
         self.rest.extend_from_slice(&chunk);
         let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let lines: Vec<u8> = self.rest.drain(..whole).collect();
-        Some(tells(&lines))
+        Some(has_change(&lines))
     }
 }
 
-/// Are there lines that name an event which is news?
-fn tells(lines: &[u8]) -> bool {
-    let news = |line: &[u8]| {
+/// Whether a line names an event about a change.
+fn has_change(lines: &[u8]) -> bool {
+    let names_a_change = |line: &[u8]| {
         let name = line.strip_prefix(b"event:").map(<[u8]>::trim_ascii);
         name.is_some_and(|name| name != b"ready")
     };
-    lines.split(|byte| *byte == b'\n').any(news)
+    lines.split(|byte| *byte == b'\n').any(names_a_change)
 }
 
 impl Api {
     async fn stream(&self, path: &str) -> Result<Response, Error> {
         let request = self.http.get(format!("{}/api/v1/{path}", self.server)).timeout(LONGEST);
         let opened = tokio::time::timeout(super::TIMEOUT, request.send()).await;
-        let response = opened.map_err(|_| self.strange("no answer in time"))?.map_err(|error| self.failed(&error))?;
+        let response =
+            opened.map_err(|_| self.unexpected("no answer in time"))?.map_err(|error| self.failed(&error))?;
         match response.status() {
             status if status.is_success() => Ok(response),
             status => Err(refusal(status, "", self.has_key)),
@@ -121,11 +122,11 @@ impl Api {
 
 #[cfg(test)]
 mod tests {
-    use super::tells;
+    use super::has_change;
 
     #[test]
-    fn only_events_are_news() {
-        for (lines, news) in [
+    fn only_events_other_than_ready_are_changes() {
+        for (lines, is_change) in [
             ("event: ready\nid: 1:0\ndata: {}\n\n", false),
             (":\nid: 1:0\n\n", false),
             ("event: execution\ndata: {}\n\n", true),
@@ -134,7 +135,7 @@ mod tests {
             ("event: reset\n", true),
             ("", false),
         ] {
-            assert_eq!(tells(lines.as_bytes()), news, "{lines:?}");
+            assert_eq!(has_change(lines.as_bytes()), is_change, "{lines:?}");
         }
     }
 }

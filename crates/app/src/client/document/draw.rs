@@ -1,4 +1,4 @@
-//! A finding drawn under its line of the source.
+//! Draws a problem under its line of the file.
 //!
 //!     error[unknown_kind]: unknown kind HTP_REQUEST
 //!      --> orders.yaml:6:11
@@ -7,24 +7,24 @@
 //!       |           ^^^^^^^^^^^ did you mean HTTP_REQUEST?
 //!
 //! Invariants
-//! - A character of the source is one character of the drawing, so that carets stand where they should; one that
-//!   could upset a terminal is drawn as `�`.
-//! - `FILE:LINE:COLUMN` is one word: editors and terminals follow it.
+//! - Each character of the file is one character of the drawing, so that carets are aligned. A control character is
+//!   drawn as `�`.
+//! - `FILE:LINE:COLUMN` is written without spaces, so that terminals and editors can open the position.
 //!
-//! Not here: where it goes (`output`).
+//! Not here: where the text is printed (`output`).
 
 use kernel::definition::source;
 
 use super::Finding;
-use crate::output::{Look, Tone, clean};
+use crate::output::{StreamStyle, Tone, clean};
 
-/// How much of a long line is drawn.
+/// How many characters of a long line are drawn.
 const WIDTH: usize = 120;
-/// How much of it is drawn before what is at fault.
+/// How many of these characters are before the problem.
 const BEFORE: usize = 40;
 
-/// The lines of a finding, with an empty one behind them. Without a text, or a place in it, what is known is one line.
-pub(crate) fn draw(file: &str, text: Option<&str>, finding: &Finding, look: Look) -> String {
+/// The lines of a problem, followed by an empty line. Without a text or a position, the problem is one line.
+pub(crate) fn draw(file: &str, text: Option<&str>, finding: &Finding, style: StreamStyle) -> String {
     let Some((number, line)) = finding.line.and_then(|number| Some((number, source::line(text?, number)?))) else {
         return plain(file, finding);
     };
@@ -42,23 +42,23 @@ pub(crate) fn draw(file: &str, text: Option<&str>, finding: &Finding, look: Look
     let help = finding.suggestion.as_ref().map(|word| format!(" did you mean {}?", clean(word))).unwrap_or_default();
     let gutter = number.to_string();
     let space = " ".repeat(gutter.len());
-    let bar = look.paint(Tone::Busy, "|");
+    let bar = style.paint(Tone::Busy, "|");
     [
-        format!("{}: {message}", look.paint(Tone::Bad, &format!("error{code}"))),
-        format!("{space}{} {file}:{number}:{column}", look.paint(Tone::Busy, "-->")),
+        format!("{}: {message}", style.paint(Tone::Bad, &format!("error{code}"))),
+        format!("{space}{} {file}:{number}:{column}", style.paint(Tone::Busy, "-->")),
         format!("{space} {bar}"),
-        format!("{} {bar} {shown}", look.paint(Tone::Busy, &gutter)).trim_end().to_owned(),
+        format!("{} {bar} {shown}", style.paint(Tone::Busy, &gutter)).trim_end().to_owned(),
         format!(
             "{space} {bar} {}{}",
             " ".repeat(before),
-            look.paint(Tone::Bad, &format!("{}{help}", "^".repeat(carets)))
+            style.paint(Tone::Bad, &format!("{}{help}", "^".repeat(carets)))
         ),
         String::new(),
     ]
     .join("\n")
 }
 
-/// A finding in one line.
+/// A problem in one line.
 pub(crate) fn plain(file: &str, finding: &Finding) -> String {
     let place = finding.line.map(|line| format!("{line}:{}:", finding.column.unwrap_or(1))).unwrap_or_default();
     let pointer = finding.pointer.as_deref().filter(|pointer| !pointer.is_empty());
@@ -66,7 +66,7 @@ pub(crate) fn plain(file: &str, finding: &Finding) -> String {
     format!("{file}:{place}{pointer} {}", clean(&finding.message))
 }
 
-/// A part of a line that is short enough, and how many characters of it are before a place.
+/// The part of a line around a position, and how many of its characters are before the position.
 fn window(line: &str, at: usize) -> (String, usize) {
     let harmless = |c: char| match c {
         '\t' => ' ',
@@ -90,7 +90,8 @@ mod tests {
 
     fn check(text: &str, expected: Expect) {
         let problems = parse::check_text(text).expect_err("a bad file");
-        let drawn = problems.into_iter().map(|problem| draw("flow.yaml", Some(text), &problem.into(), Look::PLAIN));
+        let drawn =
+            problems.into_iter().map(|problem| draw("flow.yaml", Some(text), &problem.into(), StreamStyle::PLAIN));
         expected.assert_eq(&drawn.collect::<Vec<_>>().join("\n"));
     }
 
@@ -190,17 +191,20 @@ mod tests {
 
     #[test]
     fn what_has_no_place_is_one_line() {
-        let finding = Finding::plain("it has no name: put `name:` at the top");
-        assert_eq!(draw("a.yaml", Some(""), &finding, Look::PLAIN), "a.yaml: it has no name: put `name:` at the top");
+        let finding = Finding::plain("the workflow has no name: write `name:` at the top");
+        assert_eq!(
+            draw("a.yaml", Some(""), &finding, StreamStyle::PLAIN),
+            "a.yaml: the workflow has no name: write `name:` at the top"
+        );
         let finding = Finding { pointer: Some("/a".to_owned()), ..Finding::plain("is missing") };
-        assert_eq!(draw("a.yaml", None, &finding, Look::PLAIN), "a.yaml: /a: is missing");
+        assert_eq!(draw("a.yaml", None, &finding, StreamStyle::PLAIN), "a.yaml: /a: is missing");
     }
 
     #[test]
     fn colours_are_for_terminals() {
         let finding = Finding { line: Some(1), column: Some(1), ..Finding::plain("wrong") };
-        let color = Look { terminal: true, color: true };
+        let color = StreamStyle { terminal: true, color: true };
         assert!(draw("a.yaml", Some("a"), &finding, color).contains("\u{1b}[31m^\u{1b}[0m"));
-        assert!(!draw("a.yaml", Some("a"), &finding, Look::PLAIN).contains('\u{1b}'));
+        assert!(!draw("a.yaml", Some("a"), &finding, StreamStyle::PLAIN).contains('\u{1b}'));
     }
 }

@@ -1,7 +1,7 @@
-//! A terminal that is drawn on again and again, and listened to.
+//! A terminal screen that the command redraws, and the keys that the user presses.
 //!
 //! Invariants
-//! - However the command ends, the terminal is as it was: echo, line editing, cursor, contents.
+//! - However the command ends, the terminal is restored: echo, line editing, cursor and contents.
 //!
 //! Not here: what is drawn (`client::top`).
 
@@ -12,23 +12,23 @@ use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Another screen, no cursor, no wrapping; and back.
+/// `ENTER` switches to the alternate screen, without cursor and line wrapping. `LEAVE` switches back.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l";
 const LEAVE: &str = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 const HOME: &str = "\u{1b}[H";
 const REST_OF_LINE: &str = "\u{1b}[K";
 const REST_OF_SCREEN: &str = "\u{1b}[J";
 
-/// What the user wants.
+/// What the user wants, by a key press or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum ScreenCommand {
     Quit,
     Interrupt,
 }
 
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// How the terminal was; none if keys come from elsewhere.
+    /// The terminal's settings before the command changed them. None: stdin is not a terminal.
     before: Option<Termios>,
     pressed: UnboundedReceiver<u8>,
 }
@@ -39,31 +39,31 @@ impl Screen {
         if let Some(before) = &before {
             let mut keys = before.clone();
             keys.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
-            tcsetattr(io::stdin(), SetArg::TCSANOW, &keys).context("listen to keys")?;
+            tcsetattr(io::stdin(), SetArg::TCSANOW, &keys).context("read keys")?;
         }
         let screen = Screen { before, pressed: listen() };
         write(ENTER)?;
         Ok(screen)
     }
 
-    /// Replaces what is on the screen.
+    /// Replaces the contents of the screen.
     pub(super) fn draw(&self, text: &str) -> anyhow::Result<()> {
         let lines: String = text.lines().map(|line| format!("{line}{REST_OF_LINE}\n")).collect();
         write(&format!("{HOME}{lines}{REST_OF_SCREEN}"))
     }
 
-    /// Waits for a key that means something, or until there is something to do.
-    pub(super) async fn wait(&mut self, over: impl Future<Output = ()>) -> anyhow::Result<Option<Key>> {
+    /// Waits for a key that has a function. None: `over` completed first.
+    pub(super) async fn wait(&mut self, over: impl Future<Output = ()>) -> anyhow::Result<Option<ScreenCommand>> {
         tokio::pin!(over);
-        let mut ended = signal(SignalKind::terminate()).context("listen to signals")?;
+        let mut ended = signal(SignalKind::terminate()).context("handle signals")?;
         loop {
             tokio::select! {
                 () = &mut over => return Ok(None),
-                _ = tokio::signal::ctrl_c() => return Ok(Some(Key::Interrupt)),
-                _ = ended.recv() => return Ok(Some(Key::Quit)),
+                _ = tokio::signal::ctrl_c() => return Ok(Some(ScreenCommand::Interrupt)),
+                _ = ended.recv() => return Ok(Some(ScreenCommand::Quit)),
                 Some(key) = self.pressed.recv() => {
                     if matches!(key, b'q' | b'Q') {
-                        return Ok(Some(Key::Quit));
+                        return Ok(Some(ScreenCommand::Quit));
                     }
                 }
             }
@@ -73,7 +73,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // The command ends either way; what cannot be put back has no terminal any more.
+        // An error is ignored: the command ends anyway, and if the write fails, the terminal no longer exists.
         let _ = write(LEAVE);
         if let Some(before) = &self.before {
             let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, before);
@@ -81,7 +81,7 @@ impl Drop for Screen {
     }
 }
 
-/// Keys as they are pressed. The thread waits in a read and goes with the process.
+/// Reads keys as they are pressed. The thread blocks in a read and ends with the process.
 fn listen() -> UnboundedReceiver<u8> {
     let (pressed, keys) = unbounded_channel();
     std::thread::spawn(move || {

@@ -1,13 +1,13 @@
-//! What a watcher sees: lines that stay, and on a terminal a few that move.
+//! The output of `watch`: permanent lines, and on a terminal also a few lines that are redrawn.
 //!
 //! Invariants
 //! - Every change of a node's status or attempt is shown once.
-//! - Without a terminal there are only lines, one after the other.
-//! - Every line begins with the end of the execution's id: several may be watched in one terminal.
-//! - Only a process in the foreground of its terminal has a part that moves.
-//! - The moving part has a bounded number of lines and is gone before anything else is said.
+//! - Without a terminal nothing is redrawn: there are only permanent lines.
+//! - Every line starts with the last characters of the execution's id, to tell several watched executions apart.
+//! - Only a process in the foreground of its terminal redraws lines.
+//! - The redrawn part has a bounded number of lines, and is removed before other output.
 //!
-//! Not here: when to look (`client::watch`).
+//! Not here: when to poll (`client::watch`).
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,107 +18,107 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kernel::ids::ExecutionId;
 use kernel::run::node::Status;
 use serde_json::Value;
-use server::wire::{Node, QueueItem};
+use server::wire::{ExecutionNode, QueueItem};
 
-use crate::output::{self, Look, Tone, clean, tone};
+use crate::output::{self, StreamStyle, Tone, clean, tone_of_status};
 
-/// The most running nodes that have a line of their own.
+/// The maximum number of running nodes that have their own line.
 const MAX_LINES: usize = 12;
 const TICK: Duration = Duration::from_millis(100);
 /// Names are padded to this width at most.
 const NAME_WIDTH: usize = 24;
-/// How much of an id tells executions apart: its end is random, its beginning is the time.
+/// How many of the last characters of an id are shown. They are random, while the first characters are the time.
 const TAG: usize = 6;
-/// How much of a message is shown.
+/// How many characters of a message are shown.
 const MESSAGE: usize = 300;
 
-/// A node and its place in a list that it was run for.
+/// A node, and the number of its item in a loop.
 type Key = (String, i32);
 
 #[derive(Debug)]
 pub(super) struct View {
-    look: Look,
+    style: StreamStyle,
     tag: String,
     screen: Option<Screen>,
     seen: BTreeMap<Key, (Status, i32)>,
-    /// The last thing said about the queue or the server.
-    said: Option<String>,
+    /// The last message about the queue or the server.
+    last_message: Option<String>,
 }
 
 impl View {
-    pub(super) fn new(look: Look, id: ExecutionId) -> View {
+    pub(super) fn new(style: StreamStyle, id: ExecutionId) -> View {
         let id = id.to_string();
         let tag = id[id.len().saturating_sub(TAG)..].to_owned();
-        let moves = look.terminal && is_foreground();
+        let moves = style.terminal && is_foreground();
         let screen = moves.then(|| Screen::new(&tag)).filter(|screen| !screen.multi.is_hidden());
-        View { look, tag, screen, seen: BTreeMap::new(), said: None }
+        View { style, tag, screen, seen: BTreeMap::new(), last_message: None }
     }
 
-    /// A line that says which execution it is about.
+    /// A line that starts with the tag of the execution.
     pub(super) fn tagged(&self, text: &str) -> String {
-        format!("{}  {text}", self.look.paint(Tone::Faint, &self.tag))
+        format!("{}  {text}", self.style.paint(Tone::Faint, &self.tag))
     }
 
-    /// Why it failed; the whole of it only if it was not told with its node.
-    pub(super) fn why(&self, error: &Value) -> String {
+    /// Why the execution failed. A failure that was already shown with its node is not repeated in full.
+    pub(super) fn describe_failure(&self, error: &Value) -> String {
         let node = error.get("node").and_then(Value::as_str);
-        let is_told =
+        let was_shown =
             |node: &&str| self.seen.iter().any(|((name, _), (status, _))| name == node && *status == Status::Failed);
-        match node.filter(is_told) {
+        match node.filter(was_shown) {
             Some(node) => format!("node {} failed", clean(node)),
-            None => output::failure(error),
+            None => output::format_failure(error),
         }
     }
 
-    /// Is there a message among what is new?
-    pub(super) fn wants_messages(&self, nodes: &[Node]) -> bool {
-        let is_new = |node: &Node| self.seen.get(&key(node)).is_none_or(|(status, _)| *status != node.status);
+    /// Whether a LOG node has completed since the last call of `nodes`.
+    pub(super) fn wants_messages(&self, nodes: &[ExecutionNode]) -> bool {
+        let is_new = |node: &ExecutionNode| self.seen.get(&key(node)).is_none_or(|(status, _)| *status != node.status);
         nodes.iter().any(|node| is_log(node) && node.status == Status::Completed && is_new(node))
     }
 
-    /// The execution has not begun: why, and its place in line. Is that news?
+    /// Shows why the execution waits, and its position. Returns whether that changed.
     pub(super) fn queued(&mut self, item: &QueueItem) -> anyhow::Result<bool> {
         let Some(text) = waiting(item) else { return Ok(false) };
         let text = text.as_str();
         match &self.screen {
             Some(screen) => screen.head.set_message(text.to_owned()),
-            None if self.said.as_deref() != Some(text) => output::note(self.tagged(text))?,
+            None if self.last_message.as_deref() != Some(text) => output::print_note(self.tagged(text))?,
             None => {}
         }
-        let is_news = self.said.as_deref() != Some(text);
-        self.said = Some(text.to_owned());
-        Ok(is_news)
+        let has_changed = self.last_message.as_deref() != Some(text);
+        self.last_message = Some(text.to_owned());
+        Ok(has_changed)
     }
 
-    /// The nodes as they are now. Has any changed?
-    pub(super) fn nodes(&mut self, nodes: &[Node]) -> anyhow::Result<bool> {
-        self.said = None;
-        let width = nodes.iter().map(|node| name(node).chars().count()).max().unwrap_or(0).min(NAME_WIDTH);
+    /// Shows the nodes that changed. Returns whether there are any.
+    pub(super) fn nodes(&mut self, nodes: &[ExecutionNode]) -> anyhow::Result<bool> {
+        self.last_message = None;
+        let width = nodes.iter().map(|node| node_name(node).chars().count()).max().unwrap_or(0).min(NAME_WIDTH);
         let changed = changes(&mut self.seen, nodes);
-        // First, so that no line is drawn above a wait that is over.
+        // Redraw first: it removes the message about the queue.
         if let Some(screen) = &mut self.screen {
             screen.update(nodes, width);
         }
         for node in &changed {
-            // On a terminal a running node has a line that moves.
+            // On a terminal a running node has a redrawn line instead.
             if self.screen.is_none() || !matches!(node.status, Status::Pending | Status::Running) {
-                self.say(&line(node, width, self.look))?;
+                self.print(&line(node, width, self.style))?;
             }
         }
         Ok(!changed.is_empty())
     }
 
-    /// The server does not answer for the moment.
-    pub(super) fn trouble(&mut self, error: &impl Display) -> anyhow::Result<()> {
-        let text = format!("{}; trying again", clean(&error.to_string()));
-        if self.said.as_deref() != Some(text.as_str()) {
-            self.say(&text)?;
-            self.said = Some(text);
+    /// Shows that the server cannot be reached at the moment.
+    pub(super) fn unreachable(&mut self, error: &impl Display) -> anyhow::Result<()> {
+        let text = format!("{}; retrying", clean(&error.to_string()));
+        if self.last_message.as_deref() != Some(text.as_str()) {
+            self.print(&text)?;
+            self.last_message = Some(text);
         }
         Ok(())
     }
 
-    /// Takes the moving part away.
+    /// Removes the redrawn part.
     pub(super) fn close(&mut self) -> anyhow::Result<()> {
         if let Some(screen) = self.screen.take() {
             screen.multi.clear()?;
@@ -126,16 +126,16 @@ impl View {
         Ok(())
     }
 
-    fn say(&self, text: &str) -> anyhow::Result<()> {
+    fn print(&self, text: &str) -> anyhow::Result<()> {
         let text = self.tagged(text);
         match &self.screen {
             Some(screen) => Ok(screen.multi.println(text)?),
-            None => output::note(text),
+            None => output::print_note(text),
         }
     }
 }
 
-/// The moving part: a bar of settled nodes, above it a line for each running one.
+/// The redrawn part: a line for each running node, and a progress bar of ended nodes.
 #[derive(Debug)]
 struct Screen {
     tag: String,
@@ -152,8 +152,8 @@ impl Screen {
         Screen { tag: tag.to_owned(), multi, head, running: BTreeMap::new() }
     }
 
-    fn update(&mut self, nodes: &[Node], width: usize) {
-        let open: Vec<&Node> = nodes.iter().filter(|node| is_moving(node)).collect();
+    fn update(&mut self, nodes: &[ExecutionNode], width: usize) {
+        let open: Vec<&ExecutionNode> = nodes.iter().filter(|node| is_active(node)).collect();
         let (shown, hidden) = open.split_at(open.len().min(MAX_LINES));
         self.count(nodes, hidden.len());
         let (multi, head, tag) = (&self.multi, &self.head, &self.tag);
@@ -172,13 +172,13 @@ impl Screen {
                 bar.enable_steady_tick(TICK);
                 bar
             });
-            bar.set_prefix(format!("{:<width$}  {}", name(node), clean(&node.kind)));
-            bar.set_message(detail(node));
+            bar.set_prefix(format!("{:<width$}  {}", node_name(node), clean(&node.kind)));
+            bar.set_message(node_detail(node));
         }
     }
 
-    /// Draws the bar of settled nodes.
-    fn count(&self, nodes: &[Node], hidden: usize) {
+    /// Draws the progress bar of ended nodes.
+    fn count(&self, nodes: &[ExecutionNode], hidden: usize) {
         let settled = nodes.iter().filter(|node| node.status.is_settled()).count();
         self.head.set_message(if hidden == 0 { String::new() } else { format!("and {hidden} more running") });
         let template = format!("{}  [{{bar:30}}] {{pos}}/{{len}} nodes  {{elapsed}} {{wide_msg}}", self.tag);
@@ -189,41 +189,41 @@ impl Screen {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("the templates in this file are good")
+    ProgressStyle::with_template(template).expect("the templates in this file are valid")
 }
 
-/// Whether this terminal is ours to draw on: a job in the background would draw over the shell's other jobs.
+/// Whether this process is in the foreground: a background job would draw over the output of others.
 fn is_foreground() -> bool {
     nix::unistd::tcgetpgrp(io::stderr()).is_ok_and(|group| group == nix::unistd::getpgrp())
 }
 
-fn is_log(node: &Node) -> bool {
+fn is_log(node: &ExecutionNode) -> bool {
     node.kind == "LOG"
 }
 
-/// Is it at work, or about to be again?
-pub(in crate::client) fn is_moving(node: &Node) -> bool {
+/// Whether a node runs, or waits for its next attempt.
+pub(in crate::client) fn is_active(node: &ExecutionNode) -> bool {
     matches!(node.status, Status::Running | Status::Retrying)
 }
 
-fn key(node: &Node) -> Key {
+fn key(node: &ExecutionNode) -> Key {
     (node.node.clone(), node.iteration)
 }
 
-/// A node's name, with its place in a list if it has one.
-pub(in crate::client) fn name(node: &Node) -> String {
+/// The name of a node, with the number of the item if it is in a loop.
+pub(in crate::client) fn node_name(node: &ExecutionNode) -> String {
     let name = clean(&node.node);
     if node.iteration == 0 { name } else { format!("{name}[{}]", node.iteration) }
 }
 
-/// What else there is to know of a node: what it said, its branch, its failure, what it waits for.
-pub(in crate::client) fn detail(node: &Node) -> String {
+/// Details of a node: its message, the branch that it took, its failure, and what it waits for.
+pub(in crate::client) fn node_detail(node: &ExecutionNode) -> String {
     let attempt = || (node.attempt > 1).then(|| format!("attempt {}", node.attempt));
     let label = node.label.as_ref().map(|label| format!("took {}", clean(label)));
-    let error = node.error.as_ref().map(output::cause);
+    let error = node.error.as_ref().map(output::format_cause);
     let message = node.output.as_ref().filter(|_| is_log(node)).and_then(|output| output.get("message")?.as_str());
     let message = message.map(shorten);
-    let until = node.next_at.map(output::time);
+    let until = node.next_at.map(output::format_time);
     let parts = match node.status {
         Status::Pending | Status::Skipped => [None, None, None],
         Status::Running => [attempt(), until.map(|at| format!("until {at}")), None],
@@ -231,7 +231,7 @@ pub(in crate::client) fn detail(node: &Node) -> String {
         Status::Completed => [message, label, attempt()],
         Status::Failed | Status::Canceled | Status::Unknown => [error, label, attempt()],
     };
-    let kept = node.kept_from.map(|_| "kept".to_owned());
+    let kept = node.kept_from_execution_id.map(|_| "kept".to_owned());
     kept.into_iter().chain(parts.into_iter().flatten()).collect::<Vec<_>>().join(", ")
 }
 
@@ -243,30 +243,31 @@ fn shorten(message: &str) -> String {
     }
 }
 
-fn line(node: &Node, width: usize, look: Look) -> String {
-    let status = look.paint(tone(node.status.name()), &format!("{:<9}", node.status.name()));
+fn line(node: &ExecutionNode, width: usize, style: StreamStyle) -> String {
+    let status = style.paint(tone_of_status(node.status.name()), &format!("{:<9}", node.status.name()));
     let has_ended = node.status.is_settled() && node.status != Status::Skipped;
-    let took = node.duration_ms.filter(|_| has_ended).map(output::took);
-    let detail = Some(detail(node)).filter(|detail| !detail.is_empty());
+    let took = node.duration_ms.filter(|_| has_ended).map(output::format_duration);
+    let detail = Some(node_detail(node)).filter(|detail| !detail.is_empty());
     let rest: Vec<String> = [took, detail].into_iter().flatten().collect();
-    let kind = look.paint(Tone::Faint, &clean(&node.kind));
-    format!("{status}  {:<width$}  {kind}  {}", name(node), rest.join("  ")).trim_end().to_owned()
+    let kind = style.paint(Tone::Faint, &clean(&node.kind));
+    format!("{status}  {:<width$}  {kind}  {}", node_name(node), rest.join("  ")).trim_end().to_owned()
 }
 
 fn waiting(item: &QueueItem) -> Option<String> {
     let why = item.waiting.as_ref()?;
-    let place = item.position.map(|position| format!(" (place in line: {})", output::count(position)));
+    let place = item.position.map(|position| format!(" (queue position: {})", output::format_count(position)));
     Some(format!("waiting: {}{}", clean(&why.message), place.unwrap_or_default()))
 }
 
-/// The nodes that are not as they were, in the order given; one that waits from the start is no news.
-fn changes<'n>(seen: &mut BTreeMap<Key, (Status, i32)>, nodes: &'n [Node]) -> Vec<&'n Node> {
+/// The nodes whose status or attempt changed, in the given order. A node that is pending from the start is not a
+/// change.
+fn changes<'n>(seen: &mut BTreeMap<Key, (Status, i32)>, nodes: &'n [ExecutionNode]) -> Vec<&'n ExecutionNode> {
     let mut changed = Vec::new();
     for node in nodes {
         let now = (node.status, node.attempt);
         let before = seen.insert(key(node), now);
-        let is_news = before.map_or(node.status != Status::Pending, |before| before != now);
-        if is_news {
+        let has_changed = before.map_or(node.status != Status::Pending, |before| before != now);
+        if has_changed {
             changed.push(node);
         }
     }
@@ -279,15 +280,15 @@ mod tests {
     use expect_test::expect;
     use serde_json::json;
 
-    fn node(name: &str, status: &str, more: Value) -> Node {
+    fn node(name: &str, status: &str, more: Value) -> ExecutionNode {
         let mut node = json!({"node": name, "kind": "LOG", "iteration": 0, "status": status, "attempt": 1});
         let fields = node.as_object_mut().expect("an object");
         fields.extend(more.as_object().cloned().unwrap_or_default());
         serde_json::from_value(node).expect("a node")
     }
 
-    fn lines(seen: &mut BTreeMap<Key, (Status, i32)>, nodes: &[Node]) -> String {
-        changes(seen, nodes).into_iter().map(|node| format!("{}\n", line(node, 6, Look::PLAIN))).collect()
+    fn lines(seen: &mut BTreeMap<Key, (Status, i32)>, nodes: &[ExecutionNode]) -> String {
+        changes(seen, nodes).into_iter().map(|node| format!("{}\n", line(node, 6, StreamStyle::PLAIN))).collect()
     }
 
     #[test]
@@ -330,18 +331,18 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_was_told_with_its_node_is_not_told_again() {
-        let mut view = View::new(Look::PLAIN, "019a0000-0000-7000-8000-00000012ab34".parse().expect("an id"));
+    fn a_failure_that_was_reported_with_its_node_is_not_reported_again() {
+        let mut view = View::new(StreamStyle::PLAIN, "019a0000-0000-7000-8000-00000012ab34".parse().expect("an id"));
         let error = json!({"type": "TIMEOUT", "message": "too slow", "node": "fetch"});
-        assert_eq!(view.why(&error), "node fetch: TIMEOUT: too slow");
+        assert_eq!(view.describe_failure(&error), "node fetch: TIMEOUT: too slow");
         changes(&mut view.seen, &[node("fetch", "FAILED", json!({"error": error}))]);
-        assert_eq!(view.tagged(&view.why(&error)), "12ab34  node fetch failed");
-        assert_eq!(view.why(&json!({"type": "CRASH_LOOP", "message": "it died"})), "CRASH_LOOP: it died");
+        assert_eq!(view.tagged(&view.describe_failure(&error)), "12ab34  node fetch failed");
+        assert_eq!(view.describe_failure(&json!({"type": "CRASH_LOOP", "message": "it died"})), "CRASH_LOOP: it died");
     }
 
     #[test]
     fn messages_are_asked_for_once() {
-        let mut view = View::new(Look::PLAIN, "019a0000-0000-7000-8000-00000012ab34".parse().expect("an id"));
+        let mut view = View::new(StreamStyle::PLAIN, "019a0000-0000-7000-8000-00000012ab34".parse().expect("an id"));
         let (open, done) = ([node("say", "RUNNING", json!({}))], [node("say", "COMPLETED", json!({}))]);
         assert!(!view.wants_messages(&open) && view.wants_messages(&done));
         changes(&mut view.seen, &done);
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_told_with_the_place_in_line() {
+    fn a_waiting_item_shows_its_position_in_the_queue() {
         let id = "019a0000-0000-7000-8000-000000000000";
         let mut item = json!({
             "queueId": id, "executionId": id, "workspaceId": id, "workflowDefinitionId": id, "status": "PENDING",
@@ -357,11 +358,11 @@ mod tests {
             "waiting": {"reason": "workspace_full", "running": 1, "limit": 1, "message": "the workspace is full"},
         });
         let read = |item: &Value| serde_json::from_value::<QueueItem>(item.clone()).expect("an item");
-        let told = waiting(&read(&item));
-        assert_eq!(told.as_deref(), Some("waiting: the workspace is full (place in line: 3)"));
+        let observed = waiting(&read(&item));
+        assert_eq!(observed.as_deref(), Some("waiting: the workspace is full (queue position: 3)"));
         item["position"] = json!(1001);
-        let told = waiting(&read(&item));
-        assert_eq!(told.as_deref(), Some("waiting: the workspace is full (place in line: more than 1,000)"));
+        let observed = waiting(&read(&item));
+        assert_eq!(observed.as_deref(), Some("waiting: the workspace is full (queue position: more than 1,000)"));
         item["waiting"] = Value::Null;
         assert_eq!(waiting(&read(&item)), None);
     }

@@ -1,10 +1,10 @@
-//! `forebay graph`: files without a server, workflows and executions with one, and the page about it.
+//! Tests `forebay graph`, which draws files without a server, and workflows and executions of a server.
 
-use expect_test::{expect, expect_file};
+use expect_test::expect;
 
-use crate::support::World;
+use crate::support::Shared;
 use crate::support::cli::Cli;
-use crate::tidy::repository::{read, root};
+use crate::tidy::repository::root;
 
 /// One of the examples, by its path.
 fn example(name: &str) -> String {
@@ -43,7 +43,7 @@ async fn a_file_is_drawn_without_a_server() {
 }
 
 #[tokio::test]
-async fn a_file_with_problems_is_told_as_validate_does() {
+async fn apply_reports_the_problems_of_a_file_as_validate_does() {
     let cli = Cli::new();
     cli.file("bad.yaml", super::BAD);
     cli.file("slip.yaml", "nodes: [");
@@ -63,7 +63,7 @@ async fn a_file_with_problems_is_told_as_validate_does() {
 
 #[tokio::test]
 async fn workflows_and_executions_are_drawn_from_a_server() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let cli = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
     cli.file("greet.yaml", super::GOOD);
@@ -89,36 +89,15 @@ async fn workflows_and_executions_are_drawn_from_a_server() {
         &[&["graph", "nobody"], &["graph", nobody], &["graph", "greet", "--version", "2"]],
         expect![[r#"
             $ forebay graph nobody
-            ! error: there is no workflow nobody here; list them: forebay workflow ls
+            ! error: there is no workflow nobody; list workflows: forebay workflow ls
             = 1
             $ forebay graph <id>
-            ! error: draw it: there is no such execution
+            ! error: draw the graph: there is no such execution
             = 1
             $ forebay graph greet --version 2
-            ! error: draw it: there is no such version
+            ! error: draw the graph: there is no such version
             = 1
         "#]],
     )
     .await;
-}
-
-/// The blocks of the page that are what the program says, by the comment above each: `<!-- forebay graph … -->`.
-#[tokio::test]
-async fn the_page_shows_what_is_drawn() {
-    let cli = Cli::new();
-    std::os::unix::fs::symlink(root().join("examples"), cli.home().join("examples")).expect("a link");
-    let page = read("docs/graphs.md");
-    let mut parts = page.split("<!-- forebay ");
-    let mut written = parts.next().unwrap_or_default().to_owned();
-    let mut count = 0;
-    for part in parts {
-        let (command, rest) = part.split_once(" -->\n").expect("a comment's end");
-        let (fence, rest) = rest.split_once('\n').expect("a block");
-        let (_, after) = rest.split_once("\n```\n").expect("the block's end");
-        let drawn = cli.ok(&command.split(' ').collect::<Vec<_>>()).await;
-        written.push_str(&format!("<!-- forebay {command} -->\n{fence}\n{}\n```\n{after}", drawn.trim_end()));
-        count += 1;
-    }
-    assert!(count >= 2, "the blocks are found");
-    expect_file!["../../../../../docs/graphs.md"].assert_eq(&written);
 }

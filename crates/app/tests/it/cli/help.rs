@@ -1,4 +1,4 @@
-//! What the commands say of themselves.
+//! Tests the help texts of the commands.
 
 use expect_test::{Expect, expect, expect_file};
 
@@ -8,11 +8,17 @@ async fn check(arguments: &[&str], expected: Expect) {
     expected.assert_eq(&Cli::new().ok(arguments).await);
 }
 
-/// The commands below one, as its help lists them.
-fn below(help: &str) -> Vec<String> {
-    let list = help.split_once("\nCommands:\n").map(|(_, rest)| rest.split("\n\n").next().unwrap_or_default());
-    let lines = list.unwrap_or_default().lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+/// The subcommands that a command's help lists; the program's own help lists them in groups.
+pub(super) fn below(help: &str) -> Vec<String> {
+    let is_program = help.contains("\nStart here:\n");
+    let sections = help.split("\n\n").filter_map(|section| section.split_once(":\n"));
+    let listed = sections.filter(|(heading, _)| match is_program {
+        true => !["Options", "Exit codes"].contains(heading),
+        false => *heading == "Commands",
+    });
+    let lines = listed.flat_map(|(_, lines)| lines.lines());
+    let first = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    first.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
 /// Every command with its help, in their order.
@@ -31,7 +37,7 @@ async fn all() -> Vec<(Vec<String>, String)> {
 }
 
 #[tokio::test]
-async fn the_page_of_commands_is_what_they_say() {
+async fn the_page_of_commands_is_their_help() {
     let mut page = "# Commands\n\nWhat `--help` says of each; a test keeps it so.\n".to_owned();
     let all = all().await;
     assert!(all.len() > 35, "the commands are found: {}", all.len());
@@ -40,7 +46,7 @@ async fn the_page_of_commands_is_what_they_say() {
         let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
         page.push_str(&format!("\n## `{line}`\n\n```text\n{}\n```\n", help.trim_end()));
     }
-    expect_file!["../../../../../docs/cli.md"].assert_eq(&page);
+    expect_file!["../../../../../docs/reference/cli.md"].assert_eq(&page);
 }
 
 #[tokio::test]
@@ -71,7 +77,7 @@ async fn commands_list_only_flags_that_mean_something_for_them() {
         ("--listen", vec!["dev", "serve", "config"], true),
         (
             "--database-url",
-            vec!["serve", "worker", "migrate", "config", "secrets rotate", "projection rebuild", "projection check"],
+            vec!["serve", "worker", "migrate", "config", "secret rotate-keys", "job rebuild", "job check"],
             true,
         ),
     ];
@@ -86,7 +92,7 @@ async fn commands_list_only_flags_that_mean_something_for_them() {
             });
             let expected = has == commands.contains(&name.as_str());
             let is_leaf = below(help).is_empty();
-            // `profile add` has a --server, but not the one to ask.
+            // `profile set` has a --server, but not the one to ask.
             if is_leaf && !name.starts_with("profile") && (has || commands.contains(&name.as_str())) {
                 assert_eq!(listed, expected, "{name} lists {flag}");
             }
@@ -108,67 +114,76 @@ async fn the_program_explains_itself() {
     check(
         &["-h"],
         expect![[r#"
-            Runs your customers' workflows, each customer within its limit, and loses nothing
+            Run workflows for many customers, each within its own concurrency limit
 
             Usage: forebay <COMMAND>
 
-            Commands:
-              dev         Run everything on this machine: a database of its own, the API, the engine, a demo
-              serve       Run Forebay over a PostgreSQL of your own
-              worker      Do the work of executions that run on Temporal, beside other workers
-              migrate     Bring the database up to this version, and stop
-              config      Print the effective settings as TOML, each with its reason; secrets are masked
-              secrets     Look after the keys that seal secrets
-              root-key    Make a root key for `serve`, on standard output; Forebay stores it nowhere
-              workspace   Create, list and change workspaces
-              key         Make, list and revoke keys
-              secret      Set, list and delete secrets of a workspace
-              workflow    List workflows
+            Start here:
+              dev         Run the whole service on this machine, with a private database and a demo
+              apply       Publish workflow files: each changed workflow gets a new version
+              run         Start an execution of a workflow
+              watch       Watch an execution until it ends
+
+            Workflows:
+              workflow    List, show, pause and delete published workflows
               validate    Check workflow files without a server
+              diff        Show the differences between two versions of a workflow
+              graph       Draw the graph of a workflow, or of an execution with the status of its nodes
+              eval        Evaluate an expression on the input and outputs of an execution, or on an input
               schema      Print the JSON Schema of workflow files, for editors
-              apply       Publish workflow files: a new version of each that changed
-              diff        Show what differs between two versions of a workflow
-              graph       Draw a workflow's graph, or an execution's with how its nodes stand
-              run         Start a workflow, and watch it if you like
+
+            Executions:
               ls          List executions, newest first
-              get         Show an execution: how it stands, what it made, why it failed
-              watch       Follow an execution to its end
-              logs        Show what an execution's nodes said: LOG nodes, and every attempt that failed
-              tree        Show an execution with its children, and theirs
-              eval        Try an expression on what an execution took and made, or on an input
-              rerun       Run an ended execution again, whole or from where it failed: a new one, linked to it
-              waits       List what an execution and those below it wait for, or waited for
-              answer      Answer what a node of an execution waits for
-              cancel      Cancel an execution, waiting or running
-              terminate   End an execution by force: its nodes are broken off
-              queue       Show a queue item: its place in line, why it waits, who holds what it waits for
-              top         Watch the workspaces: what runs, what may, what waits and for how long
-              pause       Let nothing more of a workspace or a workflow start; what runs goes on
-              resume      Let a paused workspace or workflow go on
-              delete      Delete a workspace or a workflow, after asking
-              activity    List what was done, by whom and to what, newest first
-              events      Append and list domain events
-              binding     Say which events make a job, and what runs it
-              projection  List, check and rebuild the jobs of events
-              webhook     Tell others when executions end
-              hook        Start workflows from outside, by secret addresses
-              tasks       List the work that waits for your own programs, and do it
-              schedule    Say when workflows start by themselves
-              profile     Keep servers and their keys under names
-              completion  Print a script that completes commands in your shell
+              get         Show an execution: its status, its output, or why it waits or failed
+              logs        Show the messages of an execution's LOG nodes, and every failed attempt
+              tree        Show the tree of an execution and its child executions
+              queue       Show why an execution waits; list and dismiss dead letters
+              rerun       Start a new execution like an ended one, from the start or from where it failed
+              cancel      Cancel an execution; its running nodes are stopped
+              terminate   Terminate an execution immediately, without waiting for its nodes
+
+            What starts executions:
+              schedule    Start workflows at given times
+              trigger     Start workflows by requests to secret addresses
+              event       Append and list domain events
+              binding     Bind types of events to workflows: each such event becomes a job
+              job         List, show and retry the jobs that events created
+
+            Waits, tasks and webhooks:
+              wait        List what executions wait for, and answer it
+              task        List the tasks of executions, and perform them with your own programs
+              webhook     Send messages to your systems when executions end
+
+            Operate:
+              serve       Run the service over your own PostgreSQL
+              worker      Run a worker process for executions that run on Temporal
+              migrate     Migrate the database to this version, then exit
+              config      Print the effective settings as TOML, each with its description; secrets are masked
+              top         Watch the load of the workspaces: running, waiting and failed executions
+              activity    List the audit log, newest first: who did what, and to what
+
+            Access:
+              workspace   Create, list, change, pause and delete workspaces
+              key         Create, list and revoke API keys
+              secret      Set, list and delete the secrets of a workspace
+              root-key    Print a new root key for `serve`; Forebay does not store it
+
+            This machine:
+              profile     Save servers and their keys under names
+              completion  Print a completion script for your shell
 
             Options:
               -h, --help     Print help (see more with '--help')
               -V, --version  Print version
 
             Exit codes:
-              0    done; with run --watch, rerun --watch and watch: the execution COMPLETED
+              0    success; for run --watch, rerun --watch and watch: the execution COMPLETED
               1    an error
               2    wrong usage: arguments, settings, or an input that cannot be read
-              3    the execution ended, but not COMPLETED
-              4    not authorised: no key, a wrong key, or not allowed
-              5    timed out waiting; the execution goes on
-              130  interrupted; the execution goes on
+              3    the watched execution ended with another status than COMPLETED
+              4    not authorised: the key is missing, wrong, or lacks the scope
+              5    the wait timed out; the execution continues
+              130  interrupted; the execution continues
         "#]],
     )
     .await;

@@ -1,12 +1,12 @@
-//! Lists, and what they find.
+//! Tests the commands that list something, and their filters.
 
 use expect_test::{Expect, expect};
 use serde_json::json;
 
 use super::{FAILS, root};
-use crate::support::World;
 use crate::support::cli::Cli;
 use crate::support::tenant::text;
+use crate::support::{Shared, World};
 
 /// Tables as wide as what happens to be in them, with their columns two spaces apart.
 async fn check(cli: &Cli, commands: &[&[&str]], expected: Expect) {
@@ -21,8 +21,8 @@ async fn check(cli: &Cli, commands: &[&[&str]], expected: Expect) {
 }
 
 /// A workspace with two workflows that ran: one well, one badly.
-async fn ran() -> (World, Cli) {
-    let world = World::new().await;
+async fn ran() -> (Shared, Cli) {
+    let world = Shared::new().await;
     let tenant = world.tenant("PRO").await;
     let cli = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
     cli.file("fails.yaml", FAILS);
@@ -44,16 +44,16 @@ async fn executions_are_listed_by_status_workflow_time_and_text() {
     ];
     check(&cli, &commands, expect![[r#"
         $ forebay ls
-        EXECUTION  WORKFLOW  STATUS  CREATED  TOOK  WHY
+        EXECUTION  WORKFLOW  STATUS  CREATED  TOOK  REASON
         <id>  fails  FAILED  <time>  <took>  node stop: CONTROL_FLOW_ERROR: no more
         <id>  light  COMPLETED  <time>  <took>
         $ forebay ls --status failed,timed_out --since 1h
-        EXECUTION  WORKFLOW  STATUS  CREATED  TOOK  WHY
+        EXECUTION  WORKFLOW  STATUS  CREATED  TOOK  REASON
         <id>  fails  FAILED  <time>  <took>  node stop: CONTROL_FLOW_ERROR: no more
         $ forebay ls --workflow light --until 1h
-        EXECUTION  WORKFLOW  STATUS  CREATED  TOOK  WHY
+        EXECUTION  WORKFLOW  STATUS  CREATED  TOOK  REASON
         $ forebay ls --text lig --limit 1
-        EXECUTION  WORKFLOW  STATUS  CREATED  TOOK  WHY
+        EXECUTION  WORKFLOW  STATUS  CREATED  TOOK  REASON
         <id>  light  COMPLETED  <time>  <took>
         $ forebay ls --status broken
         ! error: invalid value 'broken' for '--status <STATUS>': write one of PENDING, RUNNING, COMPLETED, FAILED, CANCELED, TIMED_OUT
@@ -72,17 +72,17 @@ async fn executions_are_listed_by_status_workflow_time_and_text() {
         cli.run(&["ls", "--limit", "1"])
             .await
             .stderr
-            .contains(&format!("There are more: add --all, or --cursor {next}"))
+            .contains(&format!("There are more items: add --all, or --cursor {next}"))
     );
 }
 
 #[tokio::test]
 async fn every_page_of_a_list_is_one_list() {
-    let (world, cli) = ran().await;
+    let world = World::new().await;
     world
         .run_sql("INSERT INTO workspace (id, name, tier) SELECT gen_random_uuid(), 'many-' || lpad(n::text, 3, '0'), 'FREE' FROM generate_series(1, 250) n")
         .await;
-    let root = root(&world).await;
+    let root = root(&world.server).await;
     let all = root.json(&["workspace", "ls", "--all"]).await;
     let names: Vec<String> = all["items"].as_array().expect("a list").iter().map(|item| text(&item["name"])).collect();
     assert_eq!(names.iter().filter(|name| name.starts_with("many-")).count(), 250);
@@ -91,7 +91,7 @@ async fn every_page_of_a_list_is_one_list() {
     assert_eq!(some["items"].as_array().map(Vec::len), Some(210));
     assert!(some["nextCursor"].is_string());
     assert_eq!(root.ok(&["workspace", "ls", "--all"]).await.lines().count(), names.len() + 1);
-    assert_eq!(cli.run(&["workspace", "ls", "--limit", "0"]).await.code, 2);
+    assert_eq!(root.run(&["workspace", "ls", "--limit", "0"]).await.code, 2);
 }
 
 #[tokio::test]
@@ -117,12 +117,12 @@ async fn workflows_keys_and_the_audit_log_are_listed() {
         version  1
         changed  <time>
         $ forebay activity --actor engine --since 1h
-        AT  WHO  DID  TO  ID  DETAIL
+        AT  ACTOR  ACTION  SUBJECT  ID  DETAIL
         <time>  engine  queue_item.fail  queue_item  <id>  {"node":"stop","type":"CONTROL_FLOW_ERROR","message":"no more"}
         $ forebay activity --until 1h
-        AT  WHO  DID  TO  ID  DETAIL
+        AT  ACTOR  ACTION  SUBJECT  ID  DETAIL
     "#]]).await;
-    let root = root(&world).await;
+    let root = root(&world.server).await;
     let made = root
         .json(&["key", "create", "dash", "--workspace", &tenant.name, "--scope", "read,run", "--expires", "90d"])
         .await;
@@ -139,7 +139,7 @@ async fn workflows_keys_and_the_audit_log_are_listed() {
     assert!(root.run(&["key", "revoke", &begins, "--yes"]).await.stderr.ends_with(": revoked\n"));
     assert_eq!(root.run(&["key", "revoke", &begins, "--yes"]).await.code, 1, "twice is once");
     assert_eq!(root.run(&["key", "create", "x", "--scope", "all"]).await.code, 2);
-    assert!(root.run(&["key", "create", "x"]).await.stderr.contains("say which workspace: --workspace NAME"));
+    assert!(root.run(&["key", "create", "x"]).await.stderr.contains("name the workspace with --workspace NAME"));
 }
 
 #[tokio::test]
@@ -157,10 +157,10 @@ async fn the_dead_letter_is_listed_and_dismissed() {
         &commands,
         expect![[r#"
             $ forebay queue ls --failed
-            EXECUTION  WORKFLOW  STATUS  FAILED  WHY
+            EXECUTION  WORKFLOW  STATUS  FAILED  REASON
             <id>  fails  FAILED  <time>  node stop: CONTROL_FLOW_ERROR: no more
             $ forebay queue ls --failed --workflow light
-            EXECUTION  WORKFLOW  STATUS  FAILED  WHY
+            EXECUTION  WORKFLOW  STATUS  FAILED  REASON
             $ forebay queue ls
             ! error: the following required arguments were not provided:
             !  --failed
@@ -180,9 +180,9 @@ async fn the_dead_letter_is_listed_and_dismissed() {
 
 #[tokio::test]
 async fn with_a_root_key_the_newest_execution_is_that_of_a_workspace_that_is_named() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let (mine, theirs) = (world.tenant("FREE").await, world.tenant("FREE").await);
-    let root = root(&world).await;
+    let root = root(&world.server).await;
     let held = json!({ "wait": { "kind": "DELAY", "with": { "for": "1h" } } });
     let own = mine.start(&mine.apply("held", held.clone()).await).await;
     let newest = theirs.start(&theirs.apply("held", held).await).await;
@@ -192,22 +192,22 @@ async fn with_a_root_key_the_newest_execution_is_that_of_a_workspace_that_is_nam
         &["terminate", "@latest", "--yes"],
         &["rerun", "@latest"],
         &["queue", "dismiss", "@latest"],
-        &["answer", "@latest", "approve"],
+        &["wait", "answer", "@latest", "approve"],
         &["get", "@latest"],
         &["watch", "@latest"],
         &["logs", "@latest"],
         &["queue", "@latest"],
         &["tree", "@latest"],
         &["graph", "@latest"],
-        &["waits", "@latest"],
+        &["wait", "ls", "@latest"],
     ];
     for command in uses {
         let refused = root.run(command).await;
         assert!(refused.code != 0, "{command:?}: {refused:?}");
-        assert!(refused.stderr.contains("say which workspace: --workspace NAME"), "{command:?}: {refused:?}");
+        assert!(refused.stderr.contains("name the workspace with --workspace NAME"), "{command:?}: {refused:?}");
     }
     let evaluated = root.run(&["eval", "1 + 1", "--execution", "@latest"]).await;
-    assert!(evaluated.stderr.contains("say which workspace: --workspace NAME"), "{evaluated:?}");
+    assert!(evaluated.stderr.contains("name the workspace with --workspace NAME"), "{evaluated:?}");
     root.ok(&["cancel", "@latest", "--workspace", &mine.name]).await;
     assert_eq!(mine.ended(&own).await["status"], "CANCELED");
     let theirs = theirs.execution(&newest).await;
@@ -222,8 +222,5 @@ async fn the_newest_execution_has_a_name() {
     assert_eq!(cli.run(&["watch", "@latest"]).await.code, 3);
     assert_eq!(cli.json(&["queue", "@latest:light"]).await["status"], "GONE");
     let unknown = cli.run(&["get", "@latest:nobody"]).await;
-    assert_eq!(
-        (unknown.code, unknown.stderr.as_str()),
-        (1, "error: there is no execution for @latest:nobody to mean\n")
-    );
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (1, "error: @latest:nobody: there is no execution yet\n"));
 }

@@ -1,4 +1,4 @@
-//! Profiles: kept by the user and by `dev`, each its own.
+//! Profiles: the user's own profiles and the profile of `forebay dev` are stored separately.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -17,7 +17,7 @@ async fn a_server_and_its_key_are_kept_under_a_name() {
     let (root, key) = (world.server.root_key(), tenant.api.key.clone().expect("a key"));
     let cli = Cli::new();
     for (name, key) in [("root", root.expose()), ("tenant", &key)] {
-        cli.ok(&["profile", "add", name, "--server", &world.server.base, "--key", key]).await;
+        cli.ok(&["profile", "set", name, "--server", &world.server.base, "--key", key]).await;
         let file = cli.home().join(format!(".config/forebay/{name}.json"));
         assert_eq!(std::fs::metadata(file).expect("a file").permissions().mode() & 0o777, 0o600);
     }
@@ -34,31 +34,31 @@ async fn a_server_and_its_key_are_kept_under_a_name() {
     assert!(!cli.ok(&["profile", "ls", "-o", "json"]).await.contains("fbk_"));
     let hint = cli.run(&["workspace", "get", "nobody", "--profile", "tenant"]).await.stderr;
     assert!(hint.ends_with(" workspace ls --profile tenant\n"), "a hint asks the same server: {hint}");
-    let asked = cli.run(&["profile", "rm", "root"]).await;
-    assert!(asked.code == 2 && asked.stderr.contains("root is the profile in use. Remove it?"), "{asked:?}");
-    cli.ok(&["profile", "rm", "root", "--yes"]).await;
+    let asked = cli.run(&["profile", "delete", "root"]).await;
+    assert!(asked.code == 2 && asked.stderr.contains("Delete profile root? It is the profile in use."), "{asked:?}");
+    cli.ok(&["profile", "delete", "root", "--yes"]).await;
     let commands: [&[&str]; 5] = [
-        &["profile", "rm", "root"],
+        &["profile", "delete", "root"],
         &["profile", "use", "root"],
         &["ls", "--profile", "root"],
         &["ls", "--profile", "tenant", "--server", "http://127.0.0.1:1"],
-        &["profile", "add", "../x", "--server", "http://127.0.0.1:1", "--key", "k"],
+        &["profile", "set", "../x", "--server", "http://127.0.0.1:1", "--key", "k"],
     ];
     let shown = expect![[r#"
-        $ forebay profile rm root
-        ! error: there is no profile root; list them: forebay profile ls
+        $ forebay profile delete root
+        ! error: there is no profile root; list profiles: forebay profile ls
         = 2
         $ forebay profile use root
-        ! error: there is no profile root; list them: forebay profile ls
+        ! error: there is no profile root; list profiles: forebay profile ls
         = 2
         $ forebay ls --profile root
-        ! error: there is no profile root; list them: forebay profile ls
+        ! error: there is no profile root; list profiles: forebay profile ls
         = 2
         $ forebay ls --profile tenant --server http://127.0.0.1:1
-        ! error: --profile tenant is for <server>: leave --server out, or give --key too
+        ! error: the key of profile tenant is only for <server>: omit --server, or give --key too
         = 2
-        $ forebay profile add ../x --server http://127.0.0.1:1 --key k
-        ! error: invalid value '../x' for '<NAME>': write letters, digits, '-', '_' and '.', 64 at most
+        $ forebay profile set ../x --server http://127.0.0.1:1 --key k
+        ! error: invalid value '../x' for '<NAME>': use at most 64 letters, digits, '-', '_' and '.', and start with a letter, a digit or '_'
         !
         ! For more information, try '--help'.
         = 2
@@ -116,12 +116,12 @@ async fn a_dev_finds_its_root_key_again_or_revokes_the_one_it_replaces() {
     stop(first, Signal::SIGINT).await;
     std::fs::remove_file(place.profile()).expect("a profile");
     let again = place.start(&["--no-demo"]).await;
-    assert!(!again.process.stdout.contain("shown this once"), "it is found beside the data");
+    assert!(!again.process.stdout.contain("shown only once"), "it is found beside the data");
     assert_eq!(profile(&place, "dev").expect("a profile")["key"], key.as_str());
     stop(again, Signal::SIGINT).await;
     std::fs::remove_file(place.data().join("root-key")).expect("a key");
     let other = place.start(&["--no-demo"]).await;
-    assert!(other.process.stdout.contain("shown this once"), "a new one is made");
+    assert!(other.process.stdout.contain("shown only once"), "a new one is made");
     let old = Cli::of(&other.base, &key);
     assert_eq!(old.run(&["workspace", "ls"]).await.code, 4, "the old one opens nothing");
     let keys = place.user.json(&["key", "ls"]).await;
@@ -135,9 +135,9 @@ async fn dev_says_which_of_its_settings_is_wrong() {
     let with = command.env("FOREBAY_DATABASE_URL", "postgresql:///x").output().expect("the binary starts");
     let said = String::from_utf8_lossy(&with.stderr).into_owned();
     assert_eq!(with.status.code(), Some(2), "{said}");
-    assert!(said.contains("FOREBAY_DATABASE_URL is set, and `dev` runs a database of its own"), "{said}");
+    assert!(said.contains("FOREBAY_DATABASE_URL is set, but `dev` runs a private database"), "{said}");
     let data = place.data().display().to_string();
     let nope = place.user.run(&["dev", "--data-dir", &data, "--postgres-bin", "/nope"]).await;
     assert_eq!(nope.code, 2, "{nope:?}");
-    assert!(nope.stderr.contains("--postgres-bin /nope: there is no postgres and initdb"), "{nope:?}");
+    assert!(nope.stderr.contains("--postgres-bin /nope: the directory has no postgres and initdb"), "{nope:?}");
 }

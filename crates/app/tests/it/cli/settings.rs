@@ -1,4 +1,4 @@
-//! The service's own commands: settings in, refusals out.
+//! Tests how the commands of the service read their settings, and how they refuse invalid ones.
 
 use expect_test::expect;
 use store::testing::Database;
@@ -7,11 +7,11 @@ use super::check;
 use crate::support::cli::Cli;
 
 #[tokio::test]
-async fn a_setting_that_cannot_work_stops_the_start_and_is_named() {
+async fn an_invalid_setting_stops_the_start_and_is_named() {
     let commands: [&[&str]; 8] = [
         &["config", "--set", "dispatch.batchmax=1"],
         &["config", "--set", "dispatch.batch_max=many"],
-        &["config", "--set", "process.runs_after_ms=1"],
+        &["config", "--set", "process.run_lease_ms=1"],
         &["config", "--config", "none.toml"],
         &["serve"],
         &["serve", "--database-url", "nonsense"],
@@ -26,19 +26,19 @@ async fn a_setting_that_cannot_work_stops_the_start_and_is_named() {
             ! error: there is no setting dispatch.batchmax: did you mean dispatch.batch_max?
             = 2
             $ forebay config --set dispatch.batch_max=many
-            ! error: settings: invalid type: string "many", expected i32 in `dispatch.batch_max`
+            ! error: read the settings: invalid type: string "many", expected i32 in `dispatch.batch_max`
             = 2
-            $ forebay config --set process.runs_after_ms=1
-            ! error: check the settings: process.runs_after_ms: must be a quarter longer than process.claims_after_ms
+            $ forebay config --set process.run_lease_ms=1
+            ! error: check the settings: process.run_lease_ms: must be at least 12500 (1.25 times process.claim_lease_ms), but is 1
             = 2
             $ forebay config --config none.toml
             ! error: read settings from none.toml: No such file or directory (os error 2)
             = 2
             $ forebay serve
-            ! error: give a database: --database-url postgresql://user@host/database, or FOREBAY_DATABASE_URL; forebay dev runs one of its own
+            ! error: no database is given: use --database-url postgresql://user@host/database or FOREBAY_DATABASE_URL, or start a private database with: forebay dev
             = 2
             $ forebay serve --database-url nonsense
-            ! error: the database URL cannot be read: invalid connection string
+            ! error: the database URL is invalid: invalid connection string
             = 2
             $ forebay serve --database-url postgresql:///x --roles api,typo
             ! error: invalid value 'typo' for '--roles <ROLES>': use api, dispatcher, worker
@@ -46,7 +46,7 @@ async fn a_setting_that_cannot_work_stops_the_start_and_is_named() {
             ! For more information, try '--help'.
             = 2
             $ forebay serve --database-url postgresql:///x --roles dispatcher
-            ! error: roles dispatcher and worker go together with the embedded engine: give both or neither, or set engine.kind to temporal
+            ! error: with the embedded engine, a process needs both of the roles dispatcher and worker, or neither: change the roles, or set engine.kind to temporal
             = 2
         "#]],
     )
@@ -54,14 +54,14 @@ async fn a_setting_that_cannot_work_stops_the_start_and_is_named() {
 }
 
 #[tokio::test]
-async fn settings_are_shown_with_reasons_and_without_secrets() {
+async fn settings_are_shown_with_descriptions_and_without_secrets() {
     let key = store::access::key::Secret::generate().expect("randomness");
     let setting = format!("auth.root_key={}", key.expose());
     let url = "postgresql://me:hunter2@db/forebay";
     let direct = format!("database.direct_url={url}");
     let shown = Cli::new().ok(&["config", "--set", &setting, "--set", &direct, "--database-url", url]).await;
     assert!(!shown.contains(key.expose()) && !shown.contains("hunter2"), "{shown}");
-    let poll = "# how long a lost hint can delay anything\ndispatch.poll_interval_ms = 5000 # default\n";
+    let poll = "can cause.\ndispatch.poll_interval_ms = 5000 # default\n";
     assert!(shown.contains(poll), "{shown}");
     assert!(shown.contains("auth.root_key = \"***\" # flag\n"), "{shown}");
     assert!(shown.contains("# http.admin_listen is not set\n"), "{shown}");

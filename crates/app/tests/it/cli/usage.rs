@@ -1,9 +1,9 @@
-//! Wrong usage is 2 wherever it is noticed, and errors for scripts are objects.
+//! Wrong usage exits with code 2, whichever part of the program detects it. Errors for scripts are JSON objects.
 
 use serde_json::Value;
 
 use super::root;
-use crate::support::World;
+use crate::support::Shared;
 use crate::support::cli::Cli;
 
 #[tokio::test]
@@ -37,23 +37,23 @@ async fn wrong_usage_ends_with_two() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_in_the_names_of_flags() {
+async fn wrong_usage_names_the_flags() {
     let cli = Cli::of("http://127.0.0.1:1", "fbk_x");
     let id = "019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a";
     let table: [(&[&str], &[&str]); 5] = [
-        (&["events", "append", "a.b", "--stream-type", "a", "--data", "{x"], &["--data as JSON"]),
+        (&["event", "append", "a.b", "--stream-type", "a", "--data", "{x"], &["--data as JSON"]),
         (&["schedule", "create", "w"], &["--cron", "--at"]),
         (
             &["schedule", "create", "w", "--at", "10m", "--overlap", "skip"],
             &["--overlap", "cannot be used with", "--at"],
         ),
-        (&["schedule", "rm", id], &["give --yes"]),
-        (&["binding", "delete", id], &["give --yes"]),
+        (&["schedule", "delete", id], &["confirm with --yes"]),
+        (&["binding", "delete", id], &["confirm with --yes"]),
     ];
-    for (command, told) in table {
+    for (command, observed) in table {
         let output = cli.run(command).await;
         assert_eq!(output.code, 2, "{command:?}: {output:?}");
-        for part in told {
+        for part in observed {
             assert!(output.stderr.contains(part), "{part}: {output:?}");
         }
     }
@@ -61,9 +61,9 @@ async fn what_is_wrong_is_told_in_the_names_of_flags() {
 
 #[tokio::test]
 async fn errors_for_scripts_are_objects_with_a_stable_code() {
-    let world = World::new().await;
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
-    let cli = root(&world).await;
+    let cli = root(&world.server).await;
     cli.file("bad.yaml", super::BAD);
     let nobody = Cli::of("http://127.0.0.1:1", "fbk_x");
     let tenant = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
@@ -83,30 +83,30 @@ async fn errors_for_scripts_are_objects_with_a_stable_code() {
     ];
     for (cli, command, exit, code) in table {
         let output = cli.run(&[command, &["-o", "json"]].concat()).await;
-        let told: Value = serde_json::from_str(&output.stderr).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        assert_eq!((output.code, told["code"].as_str()), (exit, Some(code)), "{command:?}: {told}");
-        assert!(told["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{told}");
+        let observed: Value =
+            serde_json::from_str(&output.stderr).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        assert_eq!((output.code, observed["code"].as_str()), (exit, Some(code)), "{command:?}: {observed}");
+        assert!(observed["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{observed}");
     }
 }
 
 #[tokio::test]
-async fn a_root_key_without_a_workspace_is_told_the_flag() {
-    let world = World::new().await;
-    let cli = root(&world).await;
+async fn the_error_for_a_root_key_without_a_workspace_names_the_flag() {
+    let world = Shared::new().await;
+    let cli = root(&world.server).await;
     cli.file("greet.yaml", super::GOOD);
     for command in
         [&["apply", "greet.yaml"][..], &["run", "greet"], &["ls", "--text", "greet"], &["key", "create", "x"]]
     {
         let output = cli.run(command).await;
-        let told =
-            "error: say which workspace: --workspace NAME, or FOREBAY_WORKSPACE (a root key opens all of them)\n";
-        assert_eq!((output.code, output.stderr.as_str()), (2, told), "{command:?}");
+        let observed = "error: name the workspace with --workspace NAME or FOREBAY_WORKSPACE: a root key can access every workspace\n";
+        assert_eq!((output.code, output.stderr.as_str()), (2, observed), "{command:?}");
     }
 }
 
 #[tokio::test]
-async fn nothing_is_published_unless_every_file_is_good() {
-    let world = World::new().await;
+async fn nothing_is_published_unless_every_file_is_valid() {
+    let world = Shared::new().await;
     let tenant = world.tenant("FREE").await;
     let cli = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
     for (name, text) in
@@ -116,16 +116,16 @@ async fn nothing_is_published_unless_every_file_is_good() {
     }
     let output = cli.run(&["apply", "good.yaml", "none.yaml", "slip.yaml", "bad.yaml", "twin.yaml"]).await;
     assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{output:?}");
-    for told in [
+    for expected in [
         "none.yaml: cannot be read: No such file",
         "--> slip.yaml:1:8",
         "--> bad.yaml:5:13",
         "^^^^^^^^^^^^",
-        "twin.yaml: it is called greet, as good.yaml is",
+        "twin.yaml: good.yaml has the same workflow name, greet",
     ] {
-        assert!(output.stderr.contains(told), "{told}: {}", output.stderr);
+        assert!(output.stderr.contains(expected), "{expected}: {}", output.stderr);
     }
-    assert_eq!(world.count("workflow_definition").await, 0);
+    assert_eq!(world.count(&tenant, "workflow_definition").await, 0);
     let checked = cli.run(&["validate", "none.yaml", "slip.yaml", "good.yaml"]).await;
     assert_eq!(checked.code, 2, "one cannot be read");
     assert!(

@@ -1,4 +1,4 @@
-//! What pages in a browser may read: the answers to what a browser asks first, and the marks on the others.
+//! Tests CORS: the answers to a browser's preflight requests, and the headers that let a page read other responses.
 
 use reqwest::Method;
 
@@ -7,7 +7,7 @@ use crate::support::World;
 use crate::support::http::{Reply, begin, send};
 
 const PAGE: &str = "https://app.example.com";
-const STREAMS: [&str; 3] = ["projection/events", "workflow/executions/events", "workflow/queue/events"];
+const STREAMS: [&str; 3] = ["jobs/events", "workflow/executions/events", "workflow/queue/events"];
 
 async fn asks_first(world: &World, path: &str, method: &str, origin: &str) -> Reply {
     let request = world.server.anonymous().request(Method::OPTIONS, path);
@@ -39,7 +39,7 @@ async fn by_default_any_page_with_a_key_may_use_the_table_and_none_anything_else
     // A page may read why it was refused.
     let refused = send(world.server.anonymous().request(Method::GET, &table).header("origin", PAGE)).await;
     assert_eq!((refused.status, refused.header(ORIGIN)), (401, "*"));
-    for path in STREAMS.into_iter().chain(["projection", "events", "keys"]) {
+    for path in STREAMS.into_iter().chain(["jobs", "events", "keys"]) {
         assert_eq!(asks_first(&world, path, "GET", PAGE).await.status, 401, "{path}");
         assert_eq!(reads(&world, path, PAGE).await.header(ORIGIN), "", "{path}");
     }
@@ -62,7 +62,7 @@ async fn origins_that_are_named_may_read_streams_and_the_table_and_no_other_may(
             assert_eq!(reads(&world, path, other).await.header(ORIGIN), "", "{path} {other}");
         }
     }
-    for path in ["projection", "events", "keys", "workspaces"] {
+    for path in ["jobs", "events", "keys", "workspaces"] {
         assert_eq!(asks_first(&world, path, "GET", PAGE).await.status, 401, "{path}");
         assert_eq!(reads(&world, path, PAGE).await.header(ORIGIN), "", "{path}");
     }

@@ -1,5 +1,4 @@
-//! The table's address under hostile hands: whatever stands in a request, it is refused or means what it says, and
-//! nothing breaks.
+//! Hostile requests to the table's address: each is either refused or does exactly what it states, and nothing breaks.
 
 use reqwest::Method;
 use serde_json::{Value, json};

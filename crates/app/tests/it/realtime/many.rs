@@ -1,5 +1,5 @@
-//! Many events by plain SQL, in long and short transactions, and streams that come and go: each change once, in order
-//! per row.
+//! Plain SQL appends many events in long and short transactions, while streams open and close. Every stream receives
+//! each change once, and the changes of a row in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::support::{World, until};
 
 const WRITERS: usize = 8;
 const WORKERS: usize = 3;
-const PATH: &str = "/api/v1/projection/events";
+const PATH: &str = "/api/v1/jobs/events";
 
 /// How many events: FOREBAY_TEST_FULL=1 asks for what is promised.
 fn size() -> usize {
@@ -86,31 +86,31 @@ async fn work(client: Client, name: String, mut dice: Dice) {
     }
 }
 
-/// What a consumer was told: the place, the row and its status, in the order in which it came.
-pub(super) type Told = Vec<(String, String, String)>;
+/// What a consumer received: the position, the row and its status, in the order of delivery.
+pub(super) type Deliveries = Vec<(String, String, String)>;
 
 /// Reads on from `last`, on one of the servers, until it has had enough; answers where it left.
-pub(super) async fn read(api: &Api, path: &str, last: &mut Option<String>, most: usize, quiet: Duration) -> Told {
+pub(super) async fn read(api: &Api, path: &str, last: &mut Option<String>, most: usize, quiet: Duration) -> Deliveries {
     let mut request = api.request(Method::GET, path);
     if let Some(id) = &last {
         request = request.header("last-event-id", id);
     }
     let response = request.send().await.expect("an answer");
     assert_eq!(response.status(), 200);
-    let (mut bytes, mut text_of, mut told) = (response.bytes_stream(), String::new(), Vec::new());
-    while told.len() < most {
+    let (mut bytes, mut text_of, mut observed) = (response.bytes_stream(), String::new(), Vec::new());
+    while observed.len() < most {
         let Ok(Some(Ok(chunk))) = tokio::time::timeout(quiet, bytes.next()).await else { break };
         text_of.push_str(&String::from_utf8_lossy(&chunk));
-        while told.len() < most
+        while observed.len() < most
             && let Some((event, rest)) = text_of.split_once("\n\n")
         {
             let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
             let (name, id) = (field("event:"), field("id:").to_owned());
-            assert!(["", "ready", "projection", "execution", "closed"].contains(&name), "{event}");
+            assert!(["", "ready", "job", "execution", "closed"].contains(&name), "{event}");
             let data: Value = serde_json::from_str(field("data:")).unwrap_or_default();
             match name {
-                "projection" => told.push((id.clone(), text(&data["id"]), text(&data["record"]["status"]))),
-                "execution" => told.push((id.clone(), text(&data["executionId"]), text(&data["status"]))),
+                "job" => observed.push((id.clone(), text(&data["id"]), text(&data["record"]["status"]))),
+                "execution" => observed.push((id.clone(), text(&data["executionId"]), text(&data["status"]))),
                 _ => {}
             }
             if !id.is_empty() {
@@ -119,23 +119,24 @@ pub(super) async fn read(api: &Api, path: &str, last: &mut Option<String>, most:
             text_of = rest.to_owned();
         }
     }
-    told
+    observed
 }
 
-/// Comes and goes until told how many changes there are; then reads what is left, and whether there is more than that.
-async fn consume(apis: [Api; 2], mut dice: Dice, total: watch::Receiver<Option<usize>>, from: String) -> Told {
-    let (mut last, mut told) = (Some(from), Vec::new());
+/// Connects and disconnects until the number of changes is known. Then reads the changes that are left, and any beyond
+/// that number.
+async fn consume(apis: [Api; 2], mut dice: Dice, total: watch::Receiver<Option<usize>>, from: String) -> Deliveries {
+    let (mut last, mut observed) = (Some(from), Vec::new());
     loop {
         let all = *total.borrow();
         let api = &apis[dice.roll(2) as usize];
         if let Some(all) = all {
             // Another test's transaction may hold everybody's up.
-            let left = all.saturating_sub(told.len());
-            told.extend(read(api, PATH, &mut last, left, Duration::from_secs(20)).await);
-            told.extend(read(api, PATH, &mut last, usize::MAX, Duration::from_secs(1)).await);
-            return told;
+            let left = all.saturating_sub(observed.len());
+            observed.extend(read(api, PATH, &mut last, left, Duration::from_secs(20)).await);
+            observed.extend(read(api, PATH, &mut last, usize::MAX, Duration::from_secs(1)).await);
+            return observed;
         }
-        told.extend(read(api, PATH, &mut last, 1 + dice.roll(400) as usize, Duration::from_millis(500)).await);
+        observed.extend(read(api, PATH, &mut last, 1 + dice.roll(400) as usize, Duration::from_millis(500)).await);
         tokio::time::sleep(Duration::from_millis(dice.roll(100))).await;
     }
 }
@@ -173,7 +174,7 @@ async fn all_ended(client: &Client) {
 
 #[tokio::test]
 async fn consumers_that_come_and_go_see_each_change_once_in_order_per_row_and_rebuilt_equals_live() {
-    let world = World::with(&["projection.retry_after_ms=50"]).await;
+    let world = World::with(&["job.retry_after_ms=50"]).await;
     let other = world.another(&[]).await;
     let root = world.server.api();
     root.post("bindings", json!({ "eventType": "load.came" })).await.expect(201);
@@ -205,21 +206,21 @@ async fn consumers_that_come_and_go_see_each_change_once_in_order_per_row_and_re
     assert_eq!(facts.len(), size(), "a job for each event");
     total.send(Some(facts.values().map(Vec::len).sum())).expect("consumers");
     for consumer in consumers {
-        let told = consumer.await.expect("a consumer");
-        let places: BTreeSet<&String> = told.iter().map(|(place, ..)| place).collect();
-        assert_eq!(places.len(), told.len(), "each change once");
+        let observed = consumer.await.expect("a consumer");
+        let places: BTreeSet<&String> = observed.iter().map(|(place, ..)| place).collect();
+        assert_eq!(places.len(), observed.len(), "each change once");
         let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (_, row, status) in told {
+        for (_, row, status) in observed {
             rows.entry(row).or_default().push(status);
         }
         assert!(rows == facts, "every row's changes, in the order of its facts");
     }
     let cli = Cli::new();
-    let check = async || cli.ok(&["projection", "check", "--database-url", &world.database.url]).await;
-    assert_eq!(check().await, format!("{} jobs, as their facts say\n", size()));
+    let check = async || cli.ok(&["job", "check", "--database-url", &world.database.url]).await;
+    assert_eq!(check().await, format!("{} jobs agree with the recorded events\n", size()));
     let lose = "BEGIN; SET LOCAL forebay.projection = 'rebuild'; DELETE FROM workflow_queue_projection WHERE id::text < '8'; COMMIT";
     let live = world.everything().await.remove("workflow_queue_projection");
     world.run_sql(lose).await;
-    cli.ok(&["projection", "rebuild", "--database-url", &world.database.url]).await;
+    cli.ok(&["job", "rebuild", "--database-url", &world.database.url]).await;
     assert!(world.everything().await.remove("workflow_queue_projection") == live, "rebuilt equals live");
 }

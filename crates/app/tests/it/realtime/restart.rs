@@ -1,9 +1,9 @@
-//! The database server itself stops and starts again, in order and by a crash, and whoever follows goes on.
+//! The database server restarts, after a clean stop and after a crash. Clients that follow changes continue.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -12,8 +12,8 @@ use serde_json::json;
 use store::connect::Target;
 
 use super::many::read;
-use super::{TABLE, all_told, subscribed, watch};
-use crate::support::{Server, until};
+use super::{TABLE, all_reported, subscribed, watch};
+use crate::support::{PATIENCE, Server, until};
 
 /// A database server of the test's own, over one directory.
 async fn start(data: &Path) -> PrivatePostgres {
@@ -51,7 +51,7 @@ fn directory() -> tempfile::TempDir {
 
 /// It holds a transaction open, which everybody on a server waits for: so on one of its own.
 #[tokio::test]
-async fn what_waits_for_one_transaction_in_masses_is_told_all_the_same() {
+async fn a_mass_of_changes_behind_one_transaction_is_delivered_in_full() {
     const MANY: usize = 20_100;
     const EXECUTIONS: &str = "/api/v1/workflow/executions/events";
     let dir = directory();
@@ -73,19 +73,30 @@ async fn what_waits_for_one_transaction_in_masses_is_told_all_the_same() {
     for _ in 0..MANY / 300 {
         writer.execute(entry, &[]).await.expect("an entry");
     }
-    let waiting = format!("feed_unsettled {MANY}");
+    let waiting = format!("forebay_changes_pending {MANY}");
     until("all wait", async || server.anonymous().get("/metrics").await.text.contains(&waiting).then_some(())).await;
     open.batch_execute("COMMIT").await.expect("a commit");
-    let (mut told, mut last) = reader.await.expect("a reader");
-    let closed = server.anonymous().get("/metrics").await.text.contains("feed_dropped_total{reason=\"behind\"} 1");
-    assert!(told.len() < MANY && closed, "{} were told before it was left behind", told.len());
-    while told.len() < MANY {
-        let more = read(&root, EXECUTIONS, &mut last, MANY - told.len(), Duration::from_secs(5)).await;
-        assert!(!more.is_empty(), "{} of {MANY} were told", told.len());
-        told.extend(more);
+    let (mut observed, mut last) = reader.await.expect("a reader");
+    let closed = server
+        .anonymous()
+        .get("/metrics")
+        .await
+        .text
+        .contains("forebay_change_subscribers_dropped_total{reason=\"behind\"} 1");
+    assert!(
+        observed.len() < MANY && closed,
+        "{} were delivered before the subscriber was too far behind",
+        observed.len()
+    );
+    // On a busy machine it may be too far behind once more.
+    let returned = Instant::now();
+    while observed.len() < MANY {
+        let more = read(&root, EXECUTIONS, &mut last, MANY - observed.len(), Duration::from_secs(5)).await;
+        observed.extend(more);
+        assert!(returned.elapsed() < PATIENCE, "{} of {MANY} were delivered", observed.len());
     }
-    let rows: BTreeSet<&String> = told.iter().map(|(_, row, _)| row).collect();
-    assert_eq!((told.len(), rows.len()), (MANY, MANY), "each once");
+    let rows: BTreeSet<&String> = observed.iter().map(|(_, row, _)| row).collect();
+    assert_eq!((observed.len(), rows.len()), (MANY, MANY), "each once");
     database.stop().await.expect("it stops");
 }
 
@@ -97,9 +108,9 @@ async fn a_subscription_outlives_a_restart_and_a_crash_of_the_database_server() 
     let server = Server::start(&database.url(), &[]).await;
     let node = watch(&server.base, server.root_key().expose(), &[]).await;
     let mut ids = vec![insert(&database).await];
-    all_told(&node, "pending", &ids).await;
+    all_reported(&node, "pending", &ids).await;
 
-    // In order: the log is kept, the feed goes on where it was, and what is written before it is back is told too.
+    // In order: the log is kept, the feed goes on where it was, and what is written before it is back is delivered too.
     database.stop().await.expect("it stops");
     until("it is noticed", async || (server.anonymous().get("/readyz").await.status == 503).then_some(())).await;
     let away = server.api().get(&format!("/rest/v1/{TABLE}?select=id")).await;
@@ -109,17 +120,17 @@ async fn a_subscription_outlives_a_restart_and_a_crash_of_the_database_server() 
     for _ in 0..3 {
         ids.push(insert(&database).await);
     }
-    all_told(&node, "pending", &ids).await;
+    all_reported(&node, "pending", &ids).await;
     assert_eq!(node.count("status", "SUBSCRIBED"), 1, "nobody had to come back");
 
     // By a crash: the log is empty, so everybody is sent away, comes back, and looks.
     ids.push(insert(&database).await);
-    all_told(&node, "pending", &ids).await;
+    all_reported(&node, "pending", &ids).await;
     crash(database).await;
     let database = start(&data).await;
     subscribed(&node, 2).await;
     ids.push(insert(&database).await);
-    all_told(&node, "pending", &ids).await;
+    all_reported(&node, "pending", &ids).await;
     let api = server.api();
     let rows = api.get(&format!("/rest/v1/{TABLE}?select=id&status=eq.pending&order=created_at")).await.expect(200);
     assert_eq!(rows.as_array().map(Vec::len), Some(ids.len()), "the table itself lost nothing");

@@ -1,8 +1,8 @@
-//! The socket frame by frame: what the client sends in odd moments of its life, and the answers that keep it well.
+//! Tests the socket frame by frame: what the client sends in rare situations, and the answers that keep it connected.
 
 use serde_json::{Value, json};
 
-use super::{TABLE, all_told, job, told, watch};
+use super::{TABLE, all_reported, deliveries, job, watch};
 use crate::support::node::Node;
 use crate::support::tenant::text;
 use crate::support::{World, until};
@@ -31,7 +31,7 @@ impl Socket {
     }
 
     /// The frames once there are so many of this event.
-    async fn heard(&self, event: &str, count: usize) -> Vec<Value> {
+    async fn received(&self, event: &str, count: usize) -> Vec<Value> {
         until(&format!("{count} {event}: {:?}", self.frames()), async || {
             let frames = self.frames();
             (frames.iter().filter(|frame| frame[3] == event).count() >= count).then_some(frames)
@@ -39,7 +39,7 @@ impl Socket {
         .await
     }
 
-    /// Answers when everything sent before was dealt with, with all that was heard.
+    /// Waits until everything sent before was handled, and returns all frames received.
     async fn settled(&self, reference: &str) -> Vec<Value> {
         self.send(&json!([null, reference, "phoenix", "heartbeat", {}]));
         let is_answer = |frame: &Value| frame[2] == "phoenix" && frame[1] == reference;
@@ -73,7 +73,7 @@ async fn joins_and_leaves_of_a_life_that_is_over_change_nothing() {
     // Two joins back to back: the second is the one that counts.
     socket.join("6", TOPIC, all());
     socket.join("13", TOPIC, all());
-    let frames = socket.heard("system", 2).await;
+    let frames = socket.received("system", 2).await;
     let shown: Vec<Value> = frames[1..].iter().map(|frame| json!([frame[0], frame[1], frame[3]])).collect();
     assert_eq!(
         json!(shown),
@@ -99,16 +99,19 @@ async fn joins_and_leaves_of_a_life_that_is_over_change_nothing() {
     assert_eq!(answer("23")["response"]["reason"], "not supported");
     assert_eq!(answer("24")["response"]["reason"], "unmatched topic");
     let id = job(&world.database, None, "pending").await;
-    let frames = socket.heard("postgres_changes", 1).await;
-    let told = changes(&frames);
-    assert_eq!((told.len(), &told[0][0], &told[0][4]["data"]["record"]["id"]), (1, &json!("13"), &json!(id)));
+    let frames = socket.received("postgres_changes", 1).await;
+    let observed = changes(&frames);
+    assert_eq!(
+        (observed.len(), &observed[0][0], &observed[0][4]["data"]["record"]["id"]),
+        (1, &json!("13"), &json!(id))
+    );
     // The leave that counts: nothing comes after its answer.
     socket.send(&json!(["13", "30", TOPIC, "phx_leave", {}]));
     let frames = socket.settled("31").await;
     assert_eq!(frames.iter().filter(|frame| frame[3] == "phx_close" && frame[0] == "13").count(), 1);
     socket.join("40", "realtime:other", all());
     let other = job(&world.database, None, "pending").await;
-    let frames = socket.heard("postgres_changes", 2).await;
+    let frames = socket.received("postgres_changes", 2).await;
     let last = changes(&frames);
     assert_eq!((&last[1][2], &last[1][4]["data"]["record"]["id"]), (&json!("realtime:other"), &json!(other)));
     assert_eq!(last.len(), 2, "and nothing to the channel that was left");
@@ -124,7 +127,7 @@ async fn a_token_replaces_the_key_narrows_and_never_widens() {
     let stranger = world.tenant("FREE").await.api.key.expect("a key");
     let socket = Socket::open(&world.server.base, &root).await;
     socket.join("6", TOPIC, all());
-    socket.heard("system", 1).await;
+    socket.received("system", 1).await;
     let token = |socket: &Socket, token: Value| {
         socket.send(&json!(["6", "7", TOPIC, "access_token", { "access_token": token }]))
     };
@@ -133,17 +136,18 @@ async fn a_token_replaces_the_key_narrows_and_never_widens() {
     token(&socket, Value::Null);
     socket.send(&json!(["5", "7", TOPIC, "access_token", { "access_token": "nonsense" }]));
     let nobodys = job(&world.database, None, "pending").await;
-    assert_eq!(changes(&socket.heard("postgres_changes", 1).await)[0][4]["data"]["record"]["id"], json!(nobodys));
+    assert_eq!(changes(&socket.received("postgres_changes", 1).await)[0][4]["data"]["record"]["id"], json!(nobodys));
     // A workspace's: from the next change on only that workspace's rows.
     token(&socket, json!(own));
     socket.settled("8").await;
     job(&world.database, None, "pending").await;
     let ours = job(&world.database, Some(&tenant.id), "pending").await;
-    let frames = socket.heard("postgres_changes", 2).await;
+    let frames = socket.received("postgres_changes", 2).await;
     assert_eq!(changes(&frames)[1][4]["data"]["record"]["id"], json!(ours));
     // On a workspace's socket: what is good, and what ends the channel for good.
     let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJyb2xlIjoic2VydmljZV9yb2xlIn0.c2lnbmF0dXJl";
-    let (invalid, foreign) = ("Token has expired or is invalid", "JSON Web Tokens are not taken here: show a key");
+    let (invalid, foreign) =
+        ("Token has expired or is invalid", "JSON Web Tokens are not accepted: send an API key (fbk_…)");
     for (shown, message) in [
         (&*spare, None),
         (&*root, Some(invalid)),
@@ -154,7 +158,7 @@ async fn a_token_replaces_the_key_narrows_and_never_widens() {
     ] {
         let socket = Socket::open(&world.server.base, &own).await;
         socket.join("6", TOPIC, all());
-        socket.heard("system", 1).await;
+        socket.received("system", 1).await;
         token(&socket, json!(shown));
         let frames = socket.settled("9").await;
         let system: Vec<_> = frames.iter().filter(|frame| frame[3] == "system").map(|frame| &frame[4]).collect();
@@ -193,15 +197,15 @@ async fn bad_keys_in_joins_and_refreshes_are_counted_and_limited_by_address() {
         assert!(frames.iter().any(|frame| frame[0] == reference && frame[3] == "phx_close"), "{frames:?}");
     }
     let limited = join("5", bad()).await.expect("a refusal");
-    assert!(limited.starts_with("too many requests with bad keys"), "{limited}");
+    assert!(limited.starts_with("too many requests with invalid keys"), "{limited}");
     // The socket's own key is known, and what it opened stays whatever else is shown.
     assert_eq!(join("6", Value::Null).await, None);
     socket.send(&json!(["6", "9", TOPIC, "access_token", { "access_token": bad() }]));
     let frames = socket.settled("kept").await;
     assert!(!frames.iter().any(|frame| frame[0] == "6" && frame[3] == "phx_close"), "{frames:?}");
     let metrics = world.server.anonymous().get("/metrics").await.text;
-    for (reason, count) in [("unknown", 4), ("limited", 2)] {
-        let line = format!("authentication_failures_total{{reason=\"{reason}\"}} {count}\n");
+    for (reason, count) in [("unknown", 4), ("rate_limited", 2)] {
+        let line = format!("forebay_authentication_failures_total{{reason=\"{reason}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}: {metrics}");
     }
 }
@@ -212,14 +216,14 @@ async fn the_client_refreshes_its_token() {
     let (root, tenant) = (world.server.root_key().expose().to_owned(), world.tenant("FREE").await);
     let node = watch(&world.server.base, &root, &[]).await;
     let first = job(&world.database, None, "pending").await;
-    all_told(&node, "pending", &[first]).await;
+    all_reported(&node, "pending", &[first]).await;
     node.0.tell(tenant.api.key.as_deref().expect("a key"));
-    // The next row of nobody that it is not told shows that the token was taken.
+    // That the next row of nobody is not delivered shows that the token was accepted.
     until("the token is taken", async || {
         let hidden = job(&world.database, None, "pending").await;
         let shown = job(&world.database, Some(&tenant.id), "pending").await;
-        until("ours is told", async || told(&node, "pending").contains_key(&shown).then_some(())).await;
-        (!told(&node, "pending").contains_key(&hidden)).then_some(())
+        until("our row is delivered", async || deliveries(&node, "pending").contains_key(&shown).then_some(())).await;
+        (!deliveries(&node, "pending").contains_key(&hidden)).then_some(())
     })
     .await;
     assert_eq!(node.count("status", "SUBSCRIBED"), 1, "the channel stayed");
@@ -228,7 +232,7 @@ async fn the_client_refreshes_its_token() {
 }
 
 #[tokio::test]
-async fn each_binding_is_told_its_columns_of_every_change_as_it_was_written() {
+async fn each_binding_gets_its_columns_of_every_change_as_it_was_written() {
     let world = World::new().await;
     let socket = Socket::open(&world.server.base, world.server.root_key().expose()).await;
     let of = |event: &str, filter: &str, select: Value| json!({ "event": event, "schema": "public", "table": TABLE, "filter": filter, "select": select });
@@ -240,8 +244,8 @@ async fn each_binding_is_told_its_columns_of_every_change_as_it_was_written() {
         of("UPDATE", "", Value::Null),
     ]);
     socket.join("6", TOPIC, wanted);
-    socket.heard("system", 1).await;
-    // Inserted and claimed in one transaction: told as two changes, each as it was.
+    socket.received("system", 1).await;
+    // Inserted and claimed in one transaction: delivered as two changes, each as it was.
     let client = world.database.client().await;
     client.batch_execute("BEGIN").await.expect("a transaction");
     let row = format!(
@@ -251,15 +255,15 @@ async fn each_binding_is_told_its_columns_of_every_change_as_it_was_written() {
     let id: String = client.query_one(&row, &[]).await.expect("a row").get(0);
     let claim = format!("UPDATE {TABLE} SET status = 'processing', worker_id = 'a,b' WHERE id = '{id}'; COMMIT");
     client.batch_execute(&claim).await.expect("a claim");
-    let frames = socket.heard("postgres_changes", 3).await;
-    let told: Vec<(Value, Value, Value)> = changes(&frames)
+    let frames = socket.received("postgres_changes", 3).await;
+    let observed: Vec<(Value, Value, Value)> = changes(&frames)
         .into_iter()
         .map(|frame| (frame[4]["ids"].clone(), frame[4]["data"]["type"].clone(), frame[4]["data"]["record"].clone()))
         .collect();
-    assert_eq!(told[0], (json!([1]), json!("INSERT"), json!({ "id": id, "status": "pending" })));
-    assert_eq!(told[1], (json!([2, 3]), json!("UPDATE"), json!({ "id": id, "worker_id": "a,b" })));
-    assert_eq!((&told[2].0, &told[2].2["status"]), (&json!([5]), &json!("processing")));
-    assert_eq!(told[2].2.as_object().map(|row| row.len()), Some(19));
+    assert_eq!(observed[0], (json!([1]), json!("INSERT"), json!({ "id": id, "status": "pending" })));
+    assert_eq!(observed[1], (json!([2, 3]), json!("UPDATE"), json!({ "id": id, "worker_id": "a,b" })));
+    assert_eq!((&observed[2].0, &observed[2].2["status"]), (&json!([5]), &json!("processing")));
+    assert_eq!(observed[2].2.as_object().map(|row| row.len()), Some(19));
     let columns = &changes(&frames)[1][4]["data"]["columns"];
     assert_eq!(*columns, json!([{ "name": "id", "type": "uuid" }, { "name": "worker_id", "type": "text" }]));
 }
@@ -281,19 +285,19 @@ async fn what_commits_while_a_join_is_answered_comes_after_the_answer_and_once()
         for _ in 0..15 {
             written.push(writer.query_one(&row, &[]).await.expect("a row").get(0));
         }
-        socket.heard("system", join + 1).await;
+        socket.received("system", join + 1).await;
     }
     written.push(writer.query_one(&row, &[]).await.expect("a row").get(0));
     let last = json!(written.last());
     let is_last = |frame: &&Value| frame[4]["data"]["record"]["id"] == last;
-    until("all are told", async || (socket.frames().iter().filter(is_last).count() == 8).then_some(())).await;
+    until("all are delivered", async || (socket.frames().iter().filter(is_last).count() == 8).then_some(())).await;
     let frames = socket.frames();
     for join in 0..8 {
         let topic = format!("realtime:{join}");
         let mine: Vec<&Value> = frames.iter().filter(|frame| frame[2] == topic.as_str()).collect();
         assert_eq!((&mine[0][3], &mine[1][3]), (&json!("phx_reply"), &json!("system")), "the answer comes first");
         let ids: Vec<String> = mine[2..].iter().map(|frame| text(&frame[4]["data"]["record"]["id"])).collect();
-        // One after the other: what it is told is all that was written from some moment on, in order, each once.
+        // One after the other: what it receives is all that was written from some moment on, in order, each once.
         assert!(written.ends_with(&ids), "{topic}");
         let after = written.len() - 15 * (join + 1);
         assert!(ids.len() >= after, "{topic}: {} of at least {after} after its answer", ids.len());

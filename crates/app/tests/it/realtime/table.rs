@@ -1,5 +1,5 @@
-//! The table as the Supabase client asks and changes it: the source document's queries as calls, whose rows are whose,
-//! and a worker made of the client alone.
+//! Tests how the Supabase client reads and changes the table: the queries of the source document as calls, which rows a
+//! workspace sees, and a worker that uses only this client.
 
 use std::collections::BTreeMap;
 
@@ -76,20 +76,20 @@ async fn the_documents_six_queries_work_as_calls_of_the_client() {
     assert_eq!(world.count(&format!("{TABLE} WHERE status = 'pending'")).await, 6);
 }
 
-/// What the calls that cannot be answered were told.
+/// Checks the errors of the calls that are refused.
 fn check_refusals(calls: &BTreeMap<String, Value>) {
     for (name, status, code, message) in [
         ("too early", 400, "23514", "a pending job cannot be completed: claim it first"),
         ("fifth status", 400, "23514", "violates check constraint"),
         ("no filter", 400, "21000", "UPDATE requires a WHERE clause"),
-        ("with a limit", 400, "PGRST100", "an update takes no limit"),
+        ("with a limit", 400, "PGRST100", "an update allows no limit"),
         ("no such column", 400, "42703", "column workflow_queue_projection.nope does not exist"),
         ("no such value", 400, "22P02", "invalid input syntax for type uuid: \"nope\""),
         ("no such table", 404, "PGRST205", "Could not find the table 'public.api_key'"),
-        ("no such schema", 406, "PGRST106", "Only the schema public is offered"),
+        ("no such schema", 406, "PGRST106", "Only the schema public is available"),
         ("insert", 405, "PGRST117", "Unsupported HTTP method"),
         ("delete", 405, "PGRST117", "Unsupported HTTP method"),
-        ("or", 400, "PGRST100", "\"or\" is not offered"),
+        ("or", 400, "PGRST100", "\"or\" is not supported"),
         ("function", 404, "PGRST125", "Invalid path"),
     ] {
         let said = &calls[name];
@@ -166,15 +166,15 @@ async fn a_key_sees_and_changes_its_own_rows_and_needs_the_scope() {
             Ok(count) => assert_eq!(reply.body.as_array().map(Vec::len), Some(count), "{what}"),
             Err((status, code)) => assert_eq!((reply.status, &reply.body["code"]), (status, &json!(code)), "{what}"),
         }
-        assert!(!reply.text.contains(root) && !reply.text.contains(own), "no key is told");
+        assert!(!reply.text.contains(root) && !reply.text.contains(own), "no key is shown");
     }
     let unread = world.server.anonymous().request(Method::PATCH, &format!("/rest/v1/{TABLE}?status=eq.pending"));
     let unread = unread.header("prefer", "tx=rollback").header("apikey", &run);
     let unread = unread.json(&json!({ "status": "processing", "worker_id": "w" }));
     let reply = send(unread).await;
-    assert_eq!((reply.status, reply.text.as_str()), (204, ""), "run changes rows, and is told none");
+    assert_eq!((reply.status, reply.text.as_str()), (204, ""), "run changes rows, and receives none");
     let refused = pending(&world, Some(own), Some(JWT), false).await;
-    assert_eq!(refused.body["message"], "JSON Web Tokens are not taken here: show a key");
+    assert_eq!(refused.body["message"], "JSON Web Tokens are not accepted: send an API key (fbk_…)");
     assert_eq!(world.count(&format!("{TABLE} WHERE status = 'pending'")).await, 3, "nothing was changed");
 }
 
@@ -183,12 +183,12 @@ async fn a_claim_with_a_number_is_not_ended_by_a_client_that_has_none_to_show() 
     let world = World::new().await;
     let tenant = world.tenant("FREE").await;
     let id = job(&world.database, Some(&tenant.id), "pending").await;
-    let held = tenant.api.post("projection/claim", json!({ "workerId": "api" })).await.expect(200);
+    let held = tenant.api.post("jobs/claim", json!({ "workerId": "api" })).await.expect(200);
     assert_eq!(held["items"][0]["job"]["id"], json!(id));
     let path = format!("/rest/v1/{TABLE}?id=eq.{id}");
     let reply = tenant.api.patch(&path, json!({ "status": "completed" })).await;
     assert_eq!((reply.status, &reply.body["code"]), (400, &json!("23514")), "{}", reply.text);
-    assert!(text(&reply.body["message"]).contains("only whoever shows its claim can end it"), "{}", reply.text);
+    assert!(text(&reply.body["message"]).contains("only the holder of its claim can end it"), "{}", reply.text);
     // Nor one made here by another: its time is what a late worker cannot know.
     let claim = json!({ "status": "processing", "worker_id": "w" });
     let mine = job(&world.database, Some(&tenant.id), "pending").await;
@@ -200,7 +200,7 @@ async fn a_claim_with_a_number_is_not_ended_by_a_client_that_has_none_to_show() 
 
 #[tokio::test]
 async fn workers_made_of_the_client_alone_end_every_job_once() {
-    let world = World::with(&["projection.retry_after_ms=1000"]).await;
+    let world = World::with(&["job.retry_after_ms=1000"]).await;
     let tenant = world.tenant("FREE").await;
     let key = tenant.api.key.clone().expect("a key");
     let relay = Relay::to(&world.server.base).await;

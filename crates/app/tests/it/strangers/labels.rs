@@ -1,4 +1,4 @@
-//! Whatever a client writes, the labels of the metrics keep their values.
+//! Whatever a client sends, the labels of the metrics have only their fixed values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ const PATHS: [&str; 14] = [
     "/healthz",
     "/metrics",
     "/nowhere",
-    "/hooks/{}",
+    "/triggers/{}",
     "/answers/{}",
     "/api/v1/{}",
     "/api/v1/workspaces/{}",
@@ -32,7 +32,7 @@ const PATHS: [&str; 14] = [
 
 #[tokio::test]
 async fn nothing_that_a_client_writes_becomes_a_label() {
-    let world = World::with(&["signals.sample_interval_ms=100"]).await;
+    let world = World::with(&["metrics.sample_interval_ms=100"]).await;
     let tenant = world.tenant("ENTERPRISE").await;
     // The same shapes twice, with other words: the second round may show no value that the first did not.
     round(&world, &tenant, "quux0").await;
@@ -56,7 +56,7 @@ async fn round(world: &World, tenant: &Tenant, word: &str) {
     tenant.completed(&id).await;
     // Requests are counted when they end, which a client may see a moment sooner.
     until("the gauges are there", async || {
-        labels(world).await.keys().any(|(name, _)| name == "queue_depth").then_some(())
+        labels(world).await.keys().any(|(name, _)| name == "forebay_queue_depth").then_some(())
     })
     .await;
 }
@@ -83,8 +83,8 @@ async fn strange_bodies(tenant: &Tenant, word: &str) {
         ("workflow/definitions/validate", json!({ "document": document })),
         ("workflow/executions/start", json!({ "workflowDefinitionId": word })),
         ("events", json!({ "type": word, "streamId": word, "data": { word: word } })),
-        ("tasks/claim", json!({ "queues": [word], "worker": word, "wait": "0s" })),
-        ("projection/claim", json!({ "types": [word], "worker": word })),
+        ("tasks/claim", json!({ "queues": [word], "workerId": word, "waitSeconds": 0 })),
+        ("jobs/claim", json!({ "types": [word], "worker": word })),
         ("secrets", json!({ "name": word })),
         ("webhooks", json!({ "url": word })),
         ("schedules", json!({ "cron": word })),
@@ -109,7 +109,7 @@ async fn strange_bytes(world: &World, word: &str) {
     }
 }
 
-/// All labels as they are told; each is declared.
+/// All labels as they are exposed; each is declared.
 async fn labels(world: &World) -> Labels {
     let text = world.server.anonymous().get("/metrics").await.text;
     let mut found = Labels::new();

@@ -1,7 +1,8 @@
-//! Clients that send slowly, read nothing, or hold connections: others are served, and they are let go.
+//! Clients that send slowly, read nothing, or hold connections: other clients are served, and the slow connections are
+//! closed.
 
+use std::io::ErrorKind::WouldBlock;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -38,14 +39,12 @@ async fn closed(mut socket: TcpStream) {
     let _reset = tokio::time::timeout(crate::support::PATIENCE, all).await.expect("it is closed in time");
 }
 
-/// How long a health check takes, from this address.
-async fn health(server: &Server, from: [u8; 4]) -> Duration {
+/// Asks how it is, from this address.
+async fn health(server: &Server, from: [u8; 4]) {
     let http = reqwest::Client::builder().no_proxy().local_address(IpAddr::from(from)).build().expect("a client");
-    let asked = Instant::now();
     let url = format!("{}/healthz", server.base);
-    let answer = tokio::time::timeout(Duration::from_secs(5), http.get(url).send()).await;
+    let answer = tokio::time::timeout(crate::support::PATIENCE, http.get(url).send()).await;
     assert_eq!(answer.expect("in time").expect("an answer").status(), 200);
-    asked.elapsed()
 }
 
 async fn world_with_files(files: usize) -> World {
@@ -55,21 +54,15 @@ async fn world_with_files(files: usize) -> World {
     World { database, receiver, server }
 }
 
-/// The value of a series.
-async fn told(server: &Server, series: &str) -> f64 {
-    let text = server.anonymous().get("/metrics").await.text;
-    let line = text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
-    line.unwrap_or_else(|| panic!("{series} is missing:\n{text}"))
-}
-
 #[tokio::test]
 async fn half_requests_for_every_descriptor_stop_neither_clients_nor_work() {
     let world = world_with_files(200).await;
     let held = hold(&world.server, 190, HALF).await;
     for from in [[127, 0, 0, 1], [127, 0, 0, 2]] {
-        let took = health(&world.server, from).await;
-        assert!(took < Duration::from_secs(1), "{took:?} from {from:?}");
+        health(&world.server, from).await;
     }
+    let is_open = |socket: &&TcpStream| socket.try_read(&mut [0]).is_err_and(|error| error.kind() == WouldBlock);
+    assert!(held.iter().any(|socket| is_open(&socket)), "nobody had to wait until all of them were let go");
     let tenant = world.tenant("FREE").await;
     let calls = tenant.apply("calls", serde_json::json!({ "call": world.receiver.node("/call/a") })).await;
     tenant.completed(&tenant.start(&calls).await).await;
@@ -105,8 +98,8 @@ async fn a_client_that_never_reads_is_let_go() {
     let world = World::with(&["http.write_timeout_ms=500"]).await;
     let ask = b"GET /api/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(400);
     let greedy = hold(&world.server, 3, &ask).await;
-    let series = "http_connections_closed_total{reason=\"unread\"}";
-    until("all are let go", async || (told(&world.server, series).await >= 3.0).then_some(())).await;
+    let series = "forebay_http_connections_closed_total{reason=\"write_timeout\"}";
+    until("all are let go", async || (world.server.metric(series).await >= 3.0).then_some(())).await;
     drop(greedy);
 }
 
@@ -138,10 +131,10 @@ async fn idle_connections_are_closed_and_streams_stay_open() {
     for socket in idle.into_iter().chain(silent) {
         closed(socket).await;
     }
-    assert!(told(&world.server, "http_connections_closed_total{reason=\"idle\"}").await >= 2.0);
-    assert!(told(&world.server, "http_connections_closed_total{reason=\"head\"}").await >= 2.0);
+    assert!(world.server.metric("forebay_http_connections_closed_total{reason=\"idle_timeout\"}").await >= 2.0);
+    assert!(world.server.metric("forebay_http_connections_closed_total{reason=\"header_timeout\"}").await >= 2.0);
     let id = tenant.start(&definition).await;
-    until("the stream tells of it", async || {
+    until("the stream delivers it", async || {
         let chunk = stream.chunk().await.expect("the stream is open").expect("the stream goes on");
         String::from_utf8_lossy(&chunk).contains(&id).then_some(())
     })
@@ -153,7 +146,7 @@ async fn idle_connections_are_closed_and_streams_stay_open() {
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let world = World::with(&["http.request_timeout_ms=1000"]).await;
     let head =
-        b"POST /hooks/none HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
+        b"POST /triggers/none HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
     for socket in hold(&world.server, 5, head).await {
         closed(socket).await;
     }

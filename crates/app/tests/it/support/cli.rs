@@ -1,4 +1,4 @@
-//! The commands, run as a user without a terminal runs them.
+//! Runs the commands as a user without a terminal runs them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A small OTLP/HTTP collector: takes spans as JSON and keeps them.
+//! A small OTLP/HTTP collector, which receives spans as JSON and keeps them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

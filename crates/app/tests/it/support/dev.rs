@@ -1,4 +1,4 @@
-//! `forebay dev` as a process, with a data directory and a user of its own.
+//! Runs `forebay dev` as a process, with its own data directory and its own user configuration.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -50,8 +50,8 @@ impl Place {
 
     pub(crate) async fn start_at(&self, data: &str, arguments: &[&str]) -> Dev {
         let mut process = self.spawn_at(data, arguments);
-        let base = process.says("Forebay runs at ").await;
-        process.says("Ctrl-C stops everything.").await;
+        let base = process.says("Forebay is running at ").await;
+        process.says("Press Ctrl-C to stop everything.").await;
         Dev { process, base }
     }
 
@@ -60,8 +60,8 @@ impl Place {
         let mut command = self.user.command(&["dev", "--listen", "127.0.0.1:0"]);
         command.envs(environment.iter().filter_map(|pair| pair.split_once('='))).args(arguments);
         let mut process = Process::spawn("dev", command);
-        let base = process.says("Forebay runs at ").await;
-        process.says("Ctrl-C stops everything.").await;
+        let base = process.says("Forebay is running at ").await;
+        process.says("Press Ctrl-C to stop everything.").await;
         Dev { process, base }
     }
 

@@ -1,4 +1,5 @@
-//! A part of the receiver that gives away all it is told: every header, the query and the body, in every encoding.
+//! The part of the receiver that returns everything it receives: every header, the query and the body, in every
+//! encoding.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use serde_json::json;
 /// Longer than any call in a test may take.
 const NEVER: Duration = Duration::from_secs(20);
 
-/// What it was told, request by request.
+/// What it received, request by request.
 #[derive(Clone, Default)]
 pub(crate) struct Echo(Arc<Mutex<Vec<String>>>);
 
@@ -27,8 +28,8 @@ impl Echo {
         Router::new().route("/echo/{how}", any(answer)).with_state(self.clone())
     }
 
-    /// Everything it was told.
-    pub(crate) fn told(&self) -> Vec<String> {
+    /// Everything that it received.
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.0.lock().clone()
     }
 }
@@ -58,12 +59,12 @@ async fn answer(
         status => {
             let status = status.parse().ok().and_then(|status| StatusCode::from_u16(status).ok());
             let hexadecimal: String = raw.bytes().map(|byte| format!("{byte:02X}")).collect();
-            let told = json!({
+            let observed = json!({
                 "raw": raw, raw.clone(): "as a key", "all": all, "query": query, "body": body, "hex": hexadecimal,
                 "base64": STANDARD.encode(&raw), "url_safe": URL_SAFE_NO_PAD.encode(&raw),
                 "within": STANDARD.encode(format!("user:{raw}!")), "quoted": json!([raw]).to_string(),
             });
-            let mut response = (status.unwrap_or(StatusCode::OK), axum::Json(told)).into_response();
+            let mut response = (status.unwrap_or(StatusCode::OK), axum::Json(observed)).into_response();
             response.headers_mut().extend(key.map(|key| (axum::http::HeaderName::from_static("x-echo"), key)));
             response
         }

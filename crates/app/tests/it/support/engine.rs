@@ -1,4 +1,4 @@
-//! The directory of a test engine: what a test breaks, and what the engine saw.
+//! The directory of a test engine. A test changes files in it to break the engine, and reads the engine's log.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,6 +1,5 @@
-//! The front of a guarded Temporal: ends TLS, may demand a client's certificate and an API key, and counts what is
-//! called.
-//! What it lets through is answered by the real server behind it.
+//! A TLS proxy in front of Temporal. It may require a client certificate and an API key, and it counts calls. The real
+//! server behind it answers the calls that it accepts.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,7 +126,7 @@ impl Gate {
 fn tls(files: &tempfile::TempDir, certificate: bool) -> TlsAcceptor {
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-    // Two authorities of one name would be told apart by their signatures alone.
+    // Two authorities of one name would differ in their signatures alone.
     params.distinguished_name.push(DnType::CommonName, store::new_id().to_string());
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = params.self_signed(&key).expect("an authority");

@@ -1,4 +1,4 @@
-//! A plain HTTP client: whatever the answer is, it is an answer.
+//! A plain HTTP client, which returns a response with any status as a response and not as an error.
 
 use std::time::Duration;
 

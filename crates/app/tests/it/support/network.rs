@@ -1,9 +1,9 @@
-//! A network of its own for a test: every address there is leads to this machine, where each connection is counted,
-//! and names are answered as the test says.
+//! A separate network for a test. Every address leads to this machine, where each connection is counted. The test
+//! decides how names resolve.
 //!
 //! Invariants
-//! - Whatever a process in it connects to, it reaches: that nothing was reached is the guard's doing.
-//! - Where the system permits no such network its test fails, unless it was told to do without.
+//! - A process in this network can connect to every address. So if no connection arrives, the guard prevented it.
+//! - If the system does not permit such a network, the test fails, unless a setting allows it to run without one.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,7 +84,7 @@ impl Network {
         network
     }
 
-    /// Waits until every connection that was made by now is counted: each port takes them in their order.
+    /// Waits until every connection made before this call is counted: each port takes them in their order.
     pub(crate) async fn settled(&self) {
         let before = self.hits(SETTLED);
         for port in PORTS {

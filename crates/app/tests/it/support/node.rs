@@ -1,4 +1,4 @@
-//! Programs for Node that drive the service as its users do, with packages from npm.
+//! Node.js programs that use the service as its users do, with packages from npm.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! A child process whose words are kept.
+//! A child process whose output is kept.
 
 use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Ways to the database and to Temporal, which can be cut: everything on one is dropped and nothing new gets through.
+//! Proxies to the database and to Temporal that a test can cut: open connections are dropped and new ones fail.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! What workflows call: counts every call by its path, holds those under `/hold/` until the gate opens,
-//! takes its time over those under `/slow/`, and answers those under `/nul/` with what no database can hold.
+//! The HTTP server that workflows call. It counts every call by its path. Calls under `/hold/` wait until the gate
+//! opens, calls under `/slow/` are answered slowly, and calls under `/nul/` get a body that no database can store.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub(crate) struct Receiver {
     address: SocketAddr,
     seen: Seen,
     gate: watch::Sender<bool>,
-    /// What was told under `/echo/`.
+    /// The requests under `/echo/`.
     pub(crate) echo: Echo,
 }
 
@@ -42,7 +42,15 @@ struct Call {
 
 impl Receiver {
     pub(crate) async fn start() -> Receiver {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Receiver::on(TcpListener::bind("127.0.0.1:0").await.expect("a port"))
+    }
+
+    /// One at an address that no other test has: a late call of another test reaches nobody.
+    pub(crate) async fn start_apart() -> Receiver {
+        Receiver::on(apart().await)
+    }
+
+    fn on(listener: TcpListener) -> Receiver {
         let address = listener.local_addr().expect("an address");
         let receiver =
             Receiver { address, seen: Seen::default(), gate: watch::Sender::new(false), echo: Echo::default() };
@@ -102,6 +110,16 @@ impl Receiver {
     /// A node that calls this path once another node is done.
     pub(crate) fn after(&self, needs: &str, path: &str) -> Value {
         json!({ "kind": "HTTP_REQUEST", "needs": needs, "with": { "url": self.url(path) } })
+    }
+}
+
+/// A port at an address that no other test has. On Linux, all of 127.0.0.0/8 is this machine.
+pub(crate) async fn apart() -> TcpListener {
+    let random = uuid::Uuid::new_v4().into_bytes();
+    let address = std::net::Ipv4Addr::new(127, random[0], random[1], random[2].clamp(2, 254));
+    match TcpListener::bind((address, 0)).await {
+        Ok(listener) => listener,
+        Err(_) => TcpListener::bind("127.0.0.1:0").await.expect("a port"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A way to a server that can be cut, and led to another one.
+//! A proxy to a server that a test can cut, or lead to another server.
 
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A server over a test engine: what trouble with an engine is played on.
+//! A server with a test engine, for tests in which the engine misbehaves.
 
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ impl Scene {
 
     pub(crate) async fn breaker(&self) -> String {
         let metrics = self.world.server.anonymous().get("/metrics").await.text;
-        let line = metrics.lines().find_map(|line| line.strip_prefix("engine_breaker_state "));
+        let line = metrics.lines().find_map(|line| line.strip_prefix("forebay_engine_breaker_state "));
         line.unwrap_or("none").to_owned()
     }
 }

@@ -1,4 +1,4 @@
-//! Forebay on a real Temporal: an API that dispatches, and workers in processes of their own.
+//! Runs Forebay on a real Temporal: one process serves the API and dispatches, and each worker has its own process.
 
 use tokio::net::TcpStream;
 
@@ -99,7 +99,7 @@ impl Cluster {
         }
         let mut worker = Process::spawn("worker", command);
         worker.says("ready").await;
-        until("it polls", async || worker.stderr.contain("The Temporal worker polls").then_some(())).await;
+        until("it polls", async || worker.stderr.contain("Temporal worker started polling").then_some(())).await;
         worker
     }
 

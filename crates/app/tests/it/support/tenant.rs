@@ -1,4 +1,4 @@
-//! One workspace with a key of its own, and what its people do.
+//! One workspace with its own key, and the requests that its users make.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A terminal with a command in it, as a person has it.
+//! Runs a command in a terminal, as a person does.
 
 use parking_lot::Mutex;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What the head of a source file says is elsewhere must be there.
+//! The modules that the `Not here` paragraph of a file head names must exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 

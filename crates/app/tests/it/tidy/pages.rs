@@ -1,4 +1,5 @@
-//! Pages say what is there: links, commands, files, tests and codes exist.
+//! The links, commands, files, tests and codes that a page names must exist. Pages must be easy to read, with short
+//! sentences and lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,20 +9,135 @@ use super::{check, rust};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PATCH", "PUT", "DELETE"];
 
+const LONGEST_SENTENCE: usize = 40;
+const LONGEST_README: usize = 150;
+
+/// A paragraph or a list item of a page. Tables, headings, comments and blocks of code are neither.
+struct Paragraph {
+    line: usize,
+    text: String,
+}
+
+/// The lines of a page that are prose, with their numbers.
+fn prose(page: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    page.lines().enumerate().filter_map(move |(at, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        let is_other = ["|", "#", "<!--"].iter().any(|start| line.trim_start().starts_with(start));
+        (!is_code && !is_fence && !is_other).then_some((at + 1, line))
+    })
+}
+
+fn paragraphs(page: &str) -> Vec<Paragraph> {
+    let mut found: Vec<Paragraph> = Vec::new();
+    let mut next = 0;
+    for (line, text) in prose(page) {
+        let text = text.trim();
+        let item = text.split_once(' ').filter(|(mark, _)| {
+            ["-", "*"].contains(mark) || mark.strip_suffix('.').is_some_and(|number| number.parse::<u32>().is_ok())
+        });
+        match found.last_mut() {
+            Some(last) if line == next && item.is_none() && !text.is_empty() => {
+                last.text.push(' ');
+                last.text.push_str(text);
+            }
+            _ if text.is_empty() => continue,
+            _ => found.push(Paragraph { line, text: item.map_or(text, |(_, rest)| rest).to_owned() }),
+        }
+        next = line + 1;
+    }
+    found
+}
+
+/// The sentences of a text: each ends with a mark and a space behind it.
+fn sentences(text: &str) -> Vec<&str> {
+    let (mut found, mut start) = (Vec::new(), 0);
+    for (at, _) in text.match_indices(' ') {
+        let before = text[start..at].trim_end_matches(['"', '\'', ')', '*', '`']);
+        if before.ends_with(['.', '!', '?']) {
+            found.push(text[start..at].trim());
+            start = at + 1;
+        }
+    }
+    found.push(text[start..].trim());
+    found
+}
+
+#[test]
+fn sentences_are_short() {
+    let mut long = Vec::new();
+    for page in files().iter().filter(|file| file.is_page()) {
+        for Paragraph { line, text } in paragraphs(&page.text) {
+            for sentence in sentences(&text) {
+                let words = sentence.split_whitespace().count();
+                if words > LONGEST_SENTENCE {
+                    long.push(format!("{}:{line}: {words} words: {sentence}", page.path));
+                }
+            }
+        }
+    }
+    check("split sentences of more than 40 words", long);
+}
+
+#[test]
+fn lines_of_pages_are_short() {
+    let mut long = Vec::new();
+    for page in files().iter().filter(|file| file.is_page()) {
+        let too_long = prose(&page.text).filter(|(_, line)| line.chars().count() > super::LONGEST_LINE);
+        long.extend(too_long.map(|(at, _)| format!("{}:{at}", page.path)));
+    }
+    check("wrap prose at 120 columns (except tables and blocks of code)", long);
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= LONGEST_README, "README.md has {lines} lines, of {LONGEST_README}: move the rest to docs/");
+}
+
+#[test]
+fn prose_is_distinguished_from_the_rest() {
+    let page = "# Head\n\nOne. Two\nlines (too.) Three?\n- an item\n  of two lines\n\n1. first\n\n```sh\nno\n```\n| no |\nend\n";
+    let found: Vec<String> =
+        paragraphs(page).iter().map(|it| format!("{} {:?}", it.line, sentences(&it.text))).collect();
+    let expected = [
+        r#"3 ["One.", "Two lines (too.)", "Three?"]"#,
+        r#"5 ["an item of two lines"]"#,
+        r#"8 ["first"]"#,
+        r#"14 ["end"]"#,
+    ];
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn every_link_leads_somewhere() {
     let mut broken = Vec::new();
     for page in files().iter().filter(|file| file.is_page()) {
         let here = Path::new(&page.path).parent().unwrap_or(Path::new(""));
-        for target in page.text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let target = target.split('#').next().unwrap_or_default();
-            let is_file = !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:");
-            if is_file && !root().join(here).join(target).exists() {
-                broken.push(format!("{}: {target}", page.path));
+        for link in page.text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (target, heading) = link.split_once('#').unwrap_or((link, ""));
+            let file = if target.is_empty() { root().join(&page.path) } else { root().join(here).join(target) };
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            if !file.exists() || !heading.is_empty() && !anchors(&text).contains(heading) {
+                broken.push(format!("{}: {link}", page.path));
             }
         }
     }
-    check("links lead to files that exist", broken);
+    check("links lead to files and headings that exist", broken);
+}
+
+/// The anchors of a page's headings: lower case, a minus for each space, no other punctuation.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let anchor = |heading: &str| {
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    };
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#').trim())).collect()
 }
 
 #[test]
@@ -57,15 +173,16 @@ fn every_test_that_the_architecture_names_is_there() {
 fn every_error_code_is_on_its_page_and_no_other() {
     let source = read("crates/server/src/http/problem.rs");
     let mut codes: BTreeSet<(String, u16)> = BTreeSet::new();
-    for rest in source.split("(\"").skip(1) {
-        let Some((code, rest)) = rest.split_once("\", StatusCode::") else { continue };
-        let status = rest.split(',').next().unwrap_or_default();
+    for rest in source.split('(').filter_map(|rest| rest.trim_start().strip_prefix('"')) {
+        let Some((code, rest)) = rest.split_once("\",") else { continue };
+        let Some(status) = rest.trim_start().strip_prefix("StatusCode::") else { continue };
+        let status = status.split(',').next().unwrap_or_default();
         if code.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
             codes.insert((code.to_owned(), number(status)));
         }
     }
     assert!(codes.len() > 10, "the codes are read from {codes:?}");
-    let page = read("docs/errors.md");
+    let page = read("docs/reference/errors.md");
     let listed: BTreeSet<(String, u16)> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
@@ -79,12 +196,15 @@ fn every_error_code_is_on_its_page_and_no_other() {
         .collect();
     let missing = codes.difference(&listed).map(|(code, status)| format!("missing: {code} {status}"));
     let stale = listed.difference(&codes).map(|(code, status)| format!("not in problem.rs: {code} {status}"));
-    check("docs/errors.md lists the codes of crates/server/src/http/problem.rs", missing.chain(stale).collect());
+    check(
+        "docs/reference/errors.md lists the codes of crates/server/src/http/problem.rs",
+        missing.chain(stale).collect(),
+    );
 }
 
 #[test]
 fn every_address_that_a_page_names_is_served() {
-    let document: serde_json::Value = serde_json::from_str(&read("docs/openapi.json")).expect("JSON");
+    let document: serde_json::Value = serde_json::from_str(&read("docs/reference/openapi.json")).expect("JSON");
     let paths = document["paths"].as_object().expect("paths");
     // Where a description has a parameter, a page has one, or a variable.
     let is_given = |part: &str| part.starts_with(['{', '$']);
@@ -110,7 +230,7 @@ fn every_address_that_a_page_names_is_served() {
         }
     }
     assert!(count > 20, "the addresses are found: {count}");
-    check("pages name only addresses of docs/openapi.json, with methods they take", unknown);
+    check("pages name only addresses of docs/reference/openapi.json, with methods they take", unknown);
 }
 
 fn number(status: &str) -> u16 {

@@ -1,4 +1,4 @@
-//! The files of this repository, as the checks see them.
+//! Reads the files of this repository for the checks.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -1,9 +1,9 @@
-//! Rust text, as far as the checks understand it: what is code, and how long functions are.
+//! Parses Rust text as far as the checks need it: which parts are code, and how long functions are.
 //!
 //! Invariants
-//! - Lines stay where they are: whatever is found has its true line.
+//! - Blanking out comments and literals moves no line, so a reported line number is correct.
 //!
-//! Not here: what macros make of their text.
+//! Not here: the code that macros generate.
 
 use std::collections::BTreeSet;
 

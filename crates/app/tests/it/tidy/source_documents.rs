@@ -1,4 +1,5 @@
-//! `docs/source-documents.md`: every statement of the documents has a number, and says where it is kept or why not.
+//! In `docs/explanation/source-documents.md` every statement of the documents has a number, and says where the service
+//! keeps it or why it does not.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,7 @@ struct Statement {
 
 fn statements() -> Vec<Statement> {
     let (mut found, mut document) = (Vec::new(), String::new());
-    for line in read("docs/source-documents.md").lines() {
+    for line in read("docs/explanation/source-documents.md").lines() {
         if let Some(title) = line.strip_prefix("## ") {
             title.clone_into(&mut document);
         }
@@ -64,13 +65,13 @@ fn every_statement_of_the_source_documents_has_its_number() {
             }
         }
     }
-    check("docs/source-documents.md numbers every statement of the five documents", wrong);
+    check("docs/explanation/source-documents.md numbers every statement of the five documents", wrong);
 }
 
 #[test]
 fn every_statement_of_the_source_documents_is_kept_somewhere_or_says_why_not() {
     let tests = rust::names();
-    let (all, metrics) = (statements(), read("docs/metrics.md"));
+    let (all, metrics) = (statements(), read("docs/reference/metrics.md"));
     let ids: BTreeSet<&str> = all.iter().map(|statement| statement.id.as_str()).collect();
     let mut wrong = Vec::new();
     for Statement { id, here, .. } in &all {
@@ -93,9 +94,9 @@ fn every_statement_of_the_source_documents_is_kept_somewhere_or_says_why_not() {
                 false => wrong.push(format!("{id}: there is no statement {word}")),
             }
         }
-        if grounds == 0 && !here.starts_with("**Theirs**") && !here.contains("docs/settings.md") {
+        if grounds == 0 && !here.starts_with("**Theirs**") && !here.contains("docs/reference/settings.md") {
             wrong.push(format!("{id}: names neither a test nor a file, and does not say why not"));
         }
     }
-    check("docs/source-documents.md names what keeps each statement", wrong);
+    check("docs/explanation/source-documents.md names what keeps each statement", wrong);
 }

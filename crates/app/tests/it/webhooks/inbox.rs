@@ -1,4 +1,4 @@
-//! A receiver of webhooks: keeps every message with its headers, answers as told, and may keep a sender waiting.
+//! A receiver of webhooks. It keeps every message with its headers, answers as the test sets, and can delay its answer.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::support::receiver::apart;
 use crate::support::until;
 use crate::tidy::repository::read;
 
@@ -38,7 +38,7 @@ impl Message {
 
     /// What the page's own code says of it: the message, or why not.
     pub(super) async fn verified(&self, secret: &str) -> Result<Value, String> {
-        let page = read("docs/webhooks.md");
+        let page = read("docs/reference/webhooks.md");
         let code = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).expect("code");
         let run = "import sys\ngiven = json.load(sys.stdin)\nprint(json.dumps(verify(given['secret'], given['headers'], given['body'].encode())))";
         let given = json!({ "secret": secret, "headers": self.headers, "body": self.body });
@@ -75,7 +75,7 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub(super) async fn start() -> Inbox {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = apart().await;
         let address = listener.local_addr().expect("an address");
         let inbox =
             Inbox { address, messages: Arc::default(), answers: Arc::default(), held: watch::Sender::new(false) };

@@ -1,51 +1,51 @@
-//! Children: executions that nodes of this tree make, each a frame of the same run.
+//! Children: executions that nodes of this tree start. Each is a frame of the same run.
 //!
 //! Invariants
-//! - Making a child is the node's call: its start is stored first, and made again it finds the same child, running or
-//!   ended.
-//! - A child's end is committed before its node hears of it; what its node makes of it is the kernel's to say.
-//! - A frame leaves with everything that belongs to it: what is in flight below it is broken off.
+//! - The node's start is recorded before its child is started, as for a call. Starting the child again finds the same
+//!   child, running or ended.
+//! - A child's end is committed before its node receives it. The kernel decides what that end means for the node.
+//! - A frame is removed with everything that belongs to it. Work in flight below it is aborted.
 //!
-//! What happens if this process dies: the node is performed again and finds its child where its rows left it.
+//! What happens if this process dies: the node is performed again and finds its child as the rows describe it.
 //!
-//! Not here: making or finding one (`attempt::child`), the end of a root (`record`).
+//! Not here: starting or finding the row (`attempt::child`), the end of a root (`record`).
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use kernel::definition::plan::NodeIx;
 use kernel::ids::ExecutionId;
-use kernel::kind::workflow;
-use kernel::orchestration::Event;
+use kernel::orchestration::TargetState;
 use kernel::run::Stop;
 use kernel::run::failure::{Class, Failure};
 use store::queue::claim::Begun;
-use store::run::attempt::Hold;
-use store::run::child::{Place, Spawned};
+use store::run::attempt::Ownership;
+use store::run::child::{ChildState, ParentAttempt};
 use store::run::{End, Record, StoredNode};
 use tokio::time::Instant;
 
 use super::Driver;
-use super::frame::{At, Frame, FrameIx};
-use super::perform::Brought;
-use super::timers::Due;
-use crate::attempt::child::{Starting, readable};
-use crate::attempt::until_answered;
+use super::frame::{ExecutionFrame, FrameIx, NodeRef};
+use super::perform::FlightResult;
+use super::timers::TimerKey;
+use crate::attempt::child::{ChildStart, ended, load_version};
+use crate::attempt::retry_until_answered;
+use crate::embedded::writer::RecordReply;
 use crate::embedded::{LONGEST_SLEEP, NAME, Shared};
 use crate::ending;
-use crate::nodes::Done;
-use crate::versions::Version;
+use crate::nodes::NodeOutput;
+use crate::versions::LoadedVersion;
 
-/// A child that is there.
-pub(super) enum Found {
+/// A child that exists, as the store returned it.
+pub(super) enum LoadedChild {
     Running {
         begun: Begun,
-        version: Arc<Version>,
+        version: Arc<LoadedVersion>,
         stored: Vec<StoredNode>,
         canceling: bool,
         inherits: bool,
     },
-    /// `unknown`: of one of its nodes it is not known whether it took effect.
+    /// `unknown`: one of the child's nodes ended as UNKNOWN.
     Ended {
         execution: ExecutionId,
         end: End,
@@ -53,169 +53,162 @@ pub(super) enum Found {
     },
 }
 
-impl Frame {
-    /// Where the child of a node is.
-    pub(super) fn place(&self, at: At, attempt: u32) -> Place {
-        Place { parent: self.execution(), node: self.key(at).clone(), iteration: at.iteration, attempt }
+impl ExecutionFrame {
+    /// The key under which the store finds the child of a node.
+    pub(super) fn parent_attempt(&self, at: NodeRef, attempt: u32) -> ParentAttempt {
+        ParentAttempt { execution: self.execution(), node: self.key(at).clone(), iteration: at.iteration, attempt }
     }
 }
 
 impl Shared {
-    /// Makes the child of a node, or finds it.
-    pub(super) async fn child(&self, hold: Hold, starting: &Starting) -> Brought {
-        if starting.is_detached() {
-            return Brought::Result(self.detach(starting).await);
+    /// Starts the child of a node, or finds the child that was already started.
+    pub(super) async fn start_child(&self, hold: Ownership, child_start: &ChildStart) -> Result<FlightResult, Failure> {
+        if child_start.is_detached() {
+            return self.detach(child_start).await.map(|done| FlightResult::Result(Ok(done)));
         }
-        let spawning = || starting.spawn(&self.store, &self.versions, hold, (NAME, true));
-        let spawned = until_answered(spawning).await;
-        self.take_up_spawned(hold, spawned).await
+        let spawn = || child_start.spawn(&self.store, &self.versions, hold, (NAME, true));
+        let spawned = retry_until_answered(spawn).await?;
+        Ok(self.load_spawned(hold, spawned).await)
     }
 
-    /// Finds the child of a node that is to be stopped.
-    pub(super) async fn find(&self, hold: Hold, place: &Place) -> Brought {
-        let found = until_answered(|| self.store.find_child(hold, place)).await;
-        self.take_up_spawned(hold, found).await
+    /// Finds the child of a node that is being stopped.
+    pub(super) async fn find_child(&self, hold: Ownership, parent: &ParentAttempt) -> Result<FlightResult, Failure> {
+        let found = retry_until_answered(|| self.store.find_child(hold, parent)).await?;
+        Ok(self.load_spawned(hold, found).await)
     }
 
-    /// Starts an execution of its own for a node.
-    async fn detach(&self, starting: &Starting) -> Result<Done, Failure> {
-        let most = self.settings.max_generations;
-        let (done, ready) = until_answered(|| starting.detach(&self.store, &self.versions, most)).await?;
-        if let (true, Some(tell)) = (ready, self.on_ready.get()) {
-            tell(starting.workspace());
+    /// Starts a detached execution for a node.
+    async fn detach(&self, child_start: &ChildStart) -> Result<NodeOutput, Failure> {
+        let max_generations = self.settings.max_generations;
+        let (done, ready) =
+            retry_until_answered(|| child_start.detach(&self.store, &self.versions, max_generations)).await?;
+        if let (true, Some(on_ready)) = (ready, self.on_ready.get()) {
+            on_ready(child_start.workspace());
         }
         Ok(done)
     }
 
-    /// A child as it is here.
-    async fn take_up_spawned(&self, hold: Hold, spawned: Result<Option<Spawned>, Failure>) -> Brought {
+    /// Loads a child that was started or found.
+    async fn load_spawned(&self, hold: Ownership, spawned: Option<ChildState>) -> FlightResult {
         let found = match spawned {
-            Err(failure) => return Brought::Result(Err(failure)),
-            Ok(None) => None,
-            Ok(Some(Spawned::Missing | Spawned::Refused(_))) => return Brought::Nothing,
-            Ok(Some(Spawned::Ended { execution, end, unknown })) => Some(Found::Ended { execution, end, unknown }),
-            Ok(Some(Spawned::Running { begun, canceling, made, inherits })) => {
-                match self.take_up_child(*begun, made).await {
-                    Ok((begun, version, stored)) => {
-                        Some(Found::Running { begun, version, stored, canceling, inherits })
-                    }
-                    Err((begun, failure)) => self.give_child_up(hold, &begun, failure).await,
-                }
-            }
+            None => return FlightResult::Lost,
+            Some(ChildState::Missing | ChildState::Refused(_)) => return FlightResult::NoChild,
+            Some(ChildState::Ended { execution, end, unknown }) => LoadedChild::Ended { execution, end, unknown },
+            Some(ChildState::Running { begun, canceling, made, inherits }) => match self.load_child(&begun, made).await
+            {
+                Ok((version, stored)) => LoadedChild::Running { begun: *begun, version, stored, canceling, inherits },
+                Err(failure) => return self.fail_child(hold, &begun, failure).await,
+            },
         };
-        found.map_or(Brought::Lost, |found| Brought::Child(Box::new(found)))
+        FlightResult::Child(Box::new(found))
     }
 
-    /// Everything that a child needs to go on; or why it cannot.
-    async fn take_up_child(
-        &self,
-        begun: Begun,
-        made: bool,
-    ) -> Result<(Begun, Arc<Version>, Vec<StoredNode>), (Box<Begun>, Failure)> {
-        let version = match until_answered(|| readable(&self.store, &self.versions, begun.version)).await {
-            Ok(version) => version,
-            Err(failure) => return Err((Box::new(begun), failure)),
-        };
-        let stored = if made { Ok(Vec::new()) } else { until_answered(|| self.store.run_nodes(begun.execution)).await };
-        match stored {
-            Ok(stored) => Ok((begun, version, stored)),
-            Err(_) => {
-                let failure = Failure::new(Class::BadGraph, "what is stored of it cannot be read");
-                Err((Box::new(begun), failure))
-            }
+    /// Loads the version and the stored nodes of a child, or returns why they cannot be loaded.
+    async fn load_child(&self, begun: &Begun, made: bool) -> Result<(Arc<LoadedVersion>, Vec<StoredNode>), Failure> {
+        let version = retry_until_answered(|| load_version(&self.store, &self.versions, begun.version)).await?;
+        if made {
+            return Ok((version, Vec::new()));
         }
+        let message = "the child's stored nodes cannot be read; ask the operator to check the log";
+        let stored = retry_until_answered(|| self.store.run_nodes(begun.execution)).await;
+        Ok((version, stored.map_err(|_| Failure::new(Class::BadGraph, message))?))
     }
 
-    /// Ends a child that cannot be run.
-    async fn give_child_up(&self, hold: Hold, begun: &Begun, failure: Failure) -> Option<Found> {
-        tracing::warn!(execution_id = %begun.execution, reason = failure.message, "A child cannot be run");
+    /// Ends a child whose version or nodes cannot be loaded.
+    async fn fail_child(&self, hold: Ownership, begun: &Begun, failure: Failure) -> FlightResult {
+        let (execution_id, reason) = (begun.execution, failure.message.as_str());
+        tracing::warn!(%execution_id, reason, "Child execution failed: its version or its nodes cannot be loaded");
         let end = ending::failed(failure);
         let record = Record { end: Some(end.clone()), ..Record::new(begun.execution, hold) };
         match self.writer.record(hold.owner, record).await {
-            Some(crate::embedded::writer::Told::Recorded(told)) if told.held => {
-                Some(Found::Ended { execution: begun.execution, end, unknown: false })
+            Some(RecordReply::Recorded(recorded)) if recorded.held => {
+                let execution = begun.execution;
+                FlightResult::Child(Box::new(LoadedChild::Ended { execution, end, unknown: false }))
             }
-            _ => None,
+            _ => FlightResult::Lost,
         }
     }
 }
 
 impl Driver {
-    /// A node's child is there: it joins the tree, or has ended before.
-    pub(super) fn found(&mut self, at: At, found: Found) {
+    /// Adds a node's child to the tree. If the child has already ended, its node only gets the result.
+    pub(super) fn attach_child(&mut self, at: NodeRef, found: LoadedChild) {
         let (begun, version, stored, canceling, inherits) = match found {
-            Found::Ended { execution, end, unknown } => return self.child_ended(at, execution, end, unknown),
-            Found::Running { begun, version, stored, canceling, inherits } => {
+            LoadedChild::Ended { execution, end, unknown } => return self.child_ended(at, execution, end, unknown),
+            LoadedChild::Running { begun, version, stored, canceling, inherits } => {
                 (begun, version, stored, canceling, inherits)
             }
         };
         let ix = self.next_frame;
         self.next_frame += 1;
-        let canceling = self.doomed.remove(&begun.execution) || canceling;
-        // A deadline that is its parent's comes from there.
-        let overdue = begun.deadline_in.is_zero() && !inherits;
-        let own = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
-        // Who made it was stopped meanwhile.
+        let canceling = self.cancel_on_arrival.remove(&begun.execution) || canceling;
+        let own = Stop::at_resume(canceling, begun.deadline_in.is_zero(), inherits);
+        // The parent may have been stopped meanwhile.
         let stop = self.frame(at.frame).machine.stop().or(own);
         if !inherits {
-            self.timers.set(Due::Deadline(ix), Instant::now() + begun.deadline_in.min(LONGEST_SLEEP));
+            self.timers.set(TimerKey::Deadline(ix), Instant::now() + begun.deadline_in.min(LONGEST_SLEEP));
         }
         let depth = self.frame(at.frame).depth + 1;
-        self.frames.insert(ix, Box::new(Frame::new(begun, version, Some(at), depth)));
+        self.frames.insert(ix, Box::new(ExecutionFrame::new(begun, version, Some(at), depth)));
         self.children.insert(at, ix);
-        self.apply(at.frame, Event::ChildStarted { at: at.target() });
+        self.enter(at, TargetState::Child);
         self.restore(ix, stored, stop);
-        self.ready.extend(self.turns.found(at));
+        self.ready.extend(self.child_slots.found_existing(at));
     }
 
-    /// A child's end is stored: its frame leaves, and its node hears of it.
+    /// Handles a child whose end is stored: removes its frame and gives the result to the node that started it.
     pub(super) fn frame_ended(&mut self, ix: FrameIx, end: End) {
         let Some(frame) = self.drop_frame(ix) else { return };
         if let Some(at) = frame.parent {
             self.children.remove(&at);
-            self.child_ended(at, frame.execution(), end, frame.machine.run().has_lost());
+            self.child_ended(at, frame.execution(), end, frame.machine.run().has_unknown_node());
         }
     }
 
-    fn child_ended(&mut self, at: At, child: ExecutionId, end: End, unknown: bool) {
-        let End { outcome, output, error } = end;
+    fn child_ended(&mut self, at: NodeRef, child: ExecutionId, end: End, unknown: bool) {
         let stopped = self.frame(at.frame).machine.stop().is_some();
-        if workflow::was_stopped(stopped, outcome, unknown) {
-            self.tell(at, "canceled", None);
-            return self.aborted(at, false);
+        match ended(stopped, child, end, unknown) {
+            Some(result) => self.attempt_ended(at, result),
+            None => {
+                self.end_attempt_span(at, "canceled", None);
+                self.aborted(at, false);
+            }
         }
-        self.ended(at, workflow::ended(child, outcome, output, error, unknown).map(Done::plain));
     }
 
-    /// Removes a frame and all that belongs to it.
-    fn drop_frame(&mut self, ix: FrameIx) -> Option<Box<Frame>> {
-        let below: Vec<(At, FrameIx)> = self.children.range(of(ix)).map(|(at, child)| (*at, *child)).collect();
+    /// Removes a frame and everything that belongs to it.
+    fn drop_frame(&mut self, ix: FrameIx) -> Option<Box<ExecutionFrame>> {
+        let below: Vec<(NodeRef, FrameIx)> = self.children.range(of(ix)).map(|(at, child)| (*at, *child)).collect();
         for (at, child) in below {
             self.children.remove(&at);
             self.drop_frame(child);
         }
-        let handles: Vec<At> = self.handles.range(of(ix)).map(|(at, _)| *at).collect();
+        let handles: Vec<NodeRef> = self.handles.range(of(ix)).map(|(at, _)| *at).collect();
         for at in handles {
             if let Some(flight) = self.handles.remove(&at) {
                 flight.handle.abort();
             }
         }
-        let spans: Vec<At> = self.spans.range(of(ix)).map(|(at, _)| *at).collect();
+        let spans: Vec<NodeRef> = self.spans.range(of(ix)).map(|(at, _)| *at).collect();
         for at in spans {
             self.spans.remove(&at);
         }
-        self.timers.forget(ix);
-        let next = self.turns.forget(of(ix));
+        self.timers.remove_frame(ix);
+        let next = self.child_slots.forget(of(ix));
         self.ready.extend(next);
         self.ready.retain(|(at, _)| at.frame != ix);
         self.calls.retain(|(at, _)| at.frame != ix);
-        self.orders.retain(|(frame, _)| *frame != ix);
+        self.effects.retain(|(frame, _)| *frame != ix);
         self.dirty.remove(&ix);
         self.frames.remove(&ix)
     }
 }
 
-/// Everything of a frame.
-pub(super) fn of(frame: FrameIx) -> RangeInclusive<At> {
-    At { frame, node: NodeIx::MIN, iteration: i32::MIN }..=At { frame, node: NodeIx::MAX, iteration: i32::MAX }
+/// The range that contains every node and iteration of a frame.
+pub(super) fn of(frame: FrameIx) -> RangeInclusive<NodeRef> {
+    NodeRef { frame, node: NodeIx::MIN, iteration: i32::MIN }..=NodeRef {
+        frame,
+        node: NodeIx::MAX,
+        iteration: i32::MAX,
+    }
 }

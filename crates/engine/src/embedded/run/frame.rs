@@ -1,8 +1,8 @@
-//! One execution of a tree: its machine, what its nodes see, and what is still to be recorded of it.
+//! One execution of a run's tree: its state machine, the scope of its nodes, and the facts that are not recorded yet.
 //!
 //! Invariants
-//! - A frame is of one execution; nothing of it is visible to another frame but its end.
-//! - What is kept of an iteration is forgotten when it settles: a loop costs what is in flight.
+//! - A frame belongs to one execution. Other frames see only its end.
+//! - The state of an iteration is dropped when it settles, so a loop uses memory only for items in flight.
 //!
 //! Not here: driving frames (`super`), recording (`record`).
 
@@ -18,75 +18,80 @@ use kernel::run::failure::Failure;
 use kernel::run::node;
 use serde_json::Value;
 use store::queue::claim::Begun;
-use store::run::attempt::Hold;
+use store::run::attempt::Ownership;
 use store::run::{End, NodeFact, Record};
 
-use super::loops::Loop;
+use super::loops::RunningLoop;
 use crate::attempt;
-use crate::attempt::wait::Awaited;
-use crate::embedded::held::span;
+use crate::attempt::wait::WaitConfig;
+use crate::embedded::run_task::span;
 use crate::embedded::writer::size;
-use crate::nodes::Done;
+use crate::nodes::NodeOutput;
 use crate::scope::{self, scope};
-use crate::versions::Version;
+use crate::versions::LoadedVersion;
 
-/// A frame of a tree. The root's is the first.
+/// The index of a frame in its tree. The root's is 0.
 pub(super) type FrameIx = u32;
 
-/// The frame of the root.
+/// The root's frame.
 pub(super) const ROOT: FrameIx = 0;
 
-/// A node of a tree, and which of its iterations: 0 is the node itself.
+/// A node in a tree, and one of its iterations. Iteration 0 is the node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct At {
+pub(super) struct NodeRef {
     pub(super) frame: FrameIx,
     pub(super) node: NodeIx,
     pub(super) iteration: i32,
 }
 
-impl At {
-    pub(super) fn node(frame: FrameIx, node: NodeIx) -> At {
-        At { frame, node, iteration: 0 }
+impl NodeRef {
+    pub(super) fn node(frame: FrameIx, node: NodeIx) -> NodeRef {
+        NodeRef { frame, node, iteration: 0 }
     }
 
-    pub(super) fn of(frame: FrameIx, Target { node, iteration }: Target) -> At {
-        At { frame, node, iteration }
+    pub(super) fn of(frame: FrameIx, Target { node, iteration }: Target) -> NodeRef {
+        NodeRef { frame, node, iteration }
     }
 
-    /// The same within its frame.
+    /// The same node within its frame.
     pub(super) fn target(self) -> Target {
         Target { node: self.node, iteration: self.iteration }
     }
 }
 
-pub(super) struct Frame {
+pub(super) struct ExecutionFrame {
     pub(super) begun: Begun,
-    pub(super) version: Arc<Version>,
+    pub(super) version: Arc<LoadedVersion>,
     pub(super) machine: Orchestration,
     pub(super) scope: Scope,
-    /// The node that made it; none for the root.
-    pub(super) parent: Option<At>,
-    /// How far below the root it is.
+    /// The node that started this execution. None for the root.
+    pub(super) parent: Option<NodeRef>,
+    /// The distance of this execution from the root.
     pub(super) depth: u32,
-    /// Its span; none for the root, which runs in its own.
+    /// The span of this execution. None for the root, because its task already has a span.
     pub(super) span: Option<tracing::Span>,
-    /// What is to be recorded, at most one fact a node and iteration.
+    /// The facts to record, at most one per node and iteration.
     pub(super) facts: Vec<NodeFact>,
     pub(super) end: Option<End>,
-    /// What nodes brought, until their end is recorded.
-    pub(super) results: BTreeMap<Target, Result<Done, Failure>>,
+    /// Results of nodes whose end is not recorded yet.
+    pub(super) results: BTreeMap<Target, Result<NodeOutput, Failure>>,
     attempts: BTreeMap<Target, u32>,
     pub(super) failures: BTreeMap<NodeIx, Failure>,
-    pub(super) loops: BTreeMap<NodeIx, Loop>,
-    pub(super) asks: BTreeMap<Target, Awaited>,
+    pub(super) loops: BTreeMap<NodeIx, RunningLoop>,
+    pub(super) waits: BTreeMap<Target, WaitConfig>,
 }
 
-impl Frame {
-    pub(super) fn new(mut begun: Begun, version: Arc<Version>, parent: Option<At>, depth: u32) -> Frame {
+impl ExecutionFrame {
+    pub(super) fn new(
+        mut begun: Begun,
+        version: Arc<LoadedVersion>,
+        parent: Option<NodeRef>,
+        depth: u32,
+    ) -> ExecutionFrame {
         let span = parent.map(|_| span(&begun));
-        // Held once: what nodes see.
+        // Only the scope keeps the input, because it may be large.
         let inputs = Arc::new(std::mem::take(&mut begun.input));
-        Frame {
+        ExecutionFrame {
             scope: Scope { inputs, ..scope(&begun, &version) },
             machine: Orchestration::resume(Arc::clone(&version.plan), begun.execution, None, []).0,
             begun,
@@ -100,7 +105,7 @@ impl Frame {
             attempts: BTreeMap::new(),
             failures: BTreeMap::new(),
             loops: BTreeMap::new(),
-            asks: BTreeMap::new(),
+            waits: BTreeMap::new(),
         }
     }
 
@@ -108,53 +113,54 @@ impl Frame {
         self.begun.execution
     }
 
-    pub(super) fn key(&self, at: At) -> &NodeKey {
+    pub(super) fn key(&self, at: NodeRef) -> &NodeKey {
         self.machine.key(at.node)
     }
 
-    /// What is to be done there: the node itself, or what a loop does for each item.
-    pub(super) fn kind(&self, at: At) -> definition::Kind {
+    /// The kind that is performed: that of the node itself, or of a loop's item.
+    pub(super) fn kind(&self, at: NodeRef) -> definition::Kind {
         let own = self.version.plan.node(at.node).kind;
         match at.iteration {
             0 => own,
-            _ => self.loops.get(&at.node).map_or(own, |each| each.action.kind),
+            _ => self.loops.get(&at.node).map_or(own, |running| running.action.kind),
         }
     }
 
-    /// What is to be done there, as it is defined.
-    pub(super) fn spec(&self, at: At) -> &definition::Node {
-        let action = at.target().index().and_then(|_| self.loops.get(&at.node)).map(|each| each.action.as_ref());
+    /// The definition that is performed: the node itself, or a loop's item.
+    pub(super) fn spec(&self, at: NodeRef) -> &definition::Node {
+        let action = at.target().index().and_then(|_| self.loops.get(&at.node)).map(|running| running.action.as_ref());
         action.unwrap_or(&self.version.definition.nodes[at.node])
     }
 
-    /// May it be performed at most once?
-    pub(super) fn is_once(&self, at: At) -> bool {
+    /// True if the node, or the loop's item, may be performed at most once.
+    pub(super) fn is_at_most_once(&self, at: NodeRef) -> bool {
         let own = self.version.plan.node(at.node).delivery;
         let delivery = match at.iteration {
             0 => own,
-            _ => self.loops.get(&at.node).map_or(own, |each| each.action.delivery),
+            _ => self.loops.get(&at.node).map_or(own, |running| running.action.delivery),
         };
         delivery == definition::Delivery::AtMostOnce
     }
 
-    pub(super) fn attempt(&self, at: At) -> Option<u32> {
+    pub(super) fn attempt(&self, at: NodeRef) -> Option<u32> {
         self.attempts.get(&at.target()).copied()
     }
 
-    pub(super) fn attempted(&mut self, at: At, attempt: u32) {
+    pub(super) fn set_attempt(&mut self, at: NodeRef, attempt: u32) {
         self.attempts.insert(at.target(), attempt);
     }
 
-    pub(super) fn forget(&mut self, at: At) {
+    pub(super) fn forget_attempt(&mut self, at: NodeRef) {
         self.attempts.remove(&at.target());
     }
 
-    pub(super) fn fact(&self, at: At, status: node::Status) -> NodeFact {
+    pub(super) fn fact(&self, at: NodeRef, status: node::Status) -> NodeFact {
         attempt::fact(self.key(at), at.iteration, status, self.attempt(at).unwrap_or(0))
     }
 
-    /// Keeps one fact a node and iteration: the last, with the input an earlier one brought. Answers its size.
-    pub(super) fn note(&mut self, mut fact: NodeFact) -> usize {
+    /// Adds a fact, and returns its size. The fact replaces an earlier one of the same node and iteration, and keeps
+    /// the earlier input if it has none itself.
+    pub(super) fn record_fact(&mut self, mut fact: NodeFact) -> usize {
         #[cfg(feature = "mutants")]
         crate::mutant::fact(&mut fact);
         let same = |known: &NodeFact| known.iteration == fact.iteration && known.node == fact.node;
@@ -168,19 +174,19 @@ impl Frame {
         size
     }
 
-    /// Does anything look at what this node produces, or why it failed?
-    pub(super) fn is_looked_at(&self, node: NodeIx) -> bool {
-        self.version.looked_at.contains(self.machine.key(node))
+    /// True if an expression reads this node's output or error.
+    pub(super) fn is_read(&self, node: NodeIx) -> bool {
+        self.version.read_nodes.contains(self.machine.key(node))
     }
 
-    pub(super) fn remember(&mut self, node: NodeIx, end: &node::End, output: Value, error: Option<&Failure>) {
-        let (key, kept) = (self.machine.key(node).clone(), self.is_looked_at(node));
+    pub(super) fn add_to_scope(&mut self, node: NodeIx, end: &node::NodeEnd, output: Value, error: Option<&Failure>) {
+        let (key, kept) = (self.machine.key(node).clone(), self.is_read(node));
         let output = if kept { output } else { Value::Null };
         self.scope.nodes.insert(key, scope::seen(end.status(), output, error.filter(|_| kept)));
     }
 
-    /// What is to be recorded of it, if anything is.
-    pub(super) fn record(&mut self, hold: Hold) -> Option<Record> {
+    /// Takes the facts and the end to record, if there are any.
+    pub(super) fn take_record(&mut self, hold: Ownership) -> Option<Record> {
         if self.facts.is_empty() && self.end.is_none() {
             return None;
         }

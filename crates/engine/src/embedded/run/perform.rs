@@ -1,21 +1,21 @@
-//! Starting a node: what its kind leaves to do, and what comes back.
+//! Starts a node's work, and handles the result.
 //!
 //! Invariants
-//! - What a node does beyond computing leaves this process only after the record that starts it.
-//! - A node that was begun before this process had the run is not recorded as begun again, unless it calls out.
+//! - Only computing happens before the record that starts the node is committed. Calls, children and waits come after.
+//! - A delay, a wait or a child that was begun before this process resumed the run is not recorded as begun again.
 //!
-//! Not here: the work behind a kind (`nodes`), children (`children`), loops (`loops`), asks (`asks`), calls made at
-//! most once (`once`).
+//! Not here: the work behind a kind (`nodes`), children (`children`), loops (`loops`), waits (`waits`), calls made at
+//! most once (`at_most_once`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kernel::definition::{Kind, Node};
+use kernel::definition::{Manner, Node};
 use kernel::kind;
-use kernel::orchestration::Event;
-use kernel::run::attempts::Fact;
+use kernel::orchestration::{Event, TargetState};
+use kernel::run::attempts::AttemptEvent;
 use kernel::run::failure::Failure;
 use kernel::run::node;
 use serde_json::Value;
@@ -23,44 +23,44 @@ use store::run::NodeFact;
 use tokio::time::Instant;
 
 use super::Driver;
-use super::asks::Look;
-use super::children::Found;
-use super::flight::{Outgoing, Stage};
-use super::frame::At;
-use super::loops::Reloaded;
-use super::once::Ready;
-use super::timers::Due;
-use crate::attempt::child::Starting;
+use super::at_most_once::ReadyCall;
+use super::children::LoadedChild;
+use super::frame::NodeRef;
+use super::in_flight::{DeferredWork, FlightStage};
+use super::loops::StoredLoop;
+use super::timers::TimerKey;
+use super::waits::WaitUpdates;
+use crate::attempt::child::ChildStart;
 use crate::attempt::wait::wait;
 use crate::compute;
 use crate::nodes::call::Caller;
-use crate::nodes::{self, Done, Work};
+use crate::nodes::{self, NodeOutput, Work};
 use crate::trace;
 
-/// What came back.
-pub(super) enum Brought {
-    /// A node was made ready for this attempt.
-    Computed(u32, Box<Computed>),
-    Result(Result<Done, Failure>),
-    /// A call that waited may be sent.
-    Ready(Box<Ready>),
-    Child(Box<Found>),
-    /// There is no child.
-    Nothing,
-    Loop(Box<Reloaded>),
-    Standing(store::wait::Standing),
-    Came(Look),
-    /// The run is another's by now.
+/// The result of work in flight.
+pub(super) enum FlightResult {
+    /// A node was prepared for this attempt.
+    Prepared(u32, Box<PrepareResult>),
+    Result(Result<NodeOutput, Failure>),
+    /// A call that waited is ready to be sent.
+    Ready(Box<ReadyCall>),
+    Child(Box<LoadedChild>),
+    /// The node has no child.
+    NoChild,
+    Loop(Box<StoredLoop>),
+    WaitState(store::wait::WaitState),
+    WaitUpdates(WaitUpdates),
+    /// Another process owns the run.
     Lost,
 }
 
-/// What making a node ready came to.
-pub(super) type Computed = Result<(Value, Work), Failure>;
+/// The result of preparing a node: its input and the work that remains.
+pub(super) type PrepareResult = Result<(Value, Work), Failure>;
 
 impl Driver {
-    /// Performs a node that is ready. If it may take long to make ready, that is done in flight first: nothing is
-    /// recorded of it yet, and the run hears everything else meanwhile.
-    pub(super) fn start_ready(&mut self, at: At, attempt: u32) {
+    /// Performs a node that is ready. If its preparation may take long, that first runs on its own thread. Until it
+    /// ends, nothing is recorded of the node, and the run keeps receiving messages.
+    pub(super) fn start_ready(&mut self, at: NodeRef, attempt: u32) {
         let frame = self.frame(at.frame);
         let spec = frame.spec(at);
         if !nodes::may_take_long(spec) {
@@ -71,140 +71,147 @@ impl Driver {
             None => frame.version.view(at.node, &frame.scope).into_owned(),
             Some(index) => frame.item_scope(at.node, index),
         };
-        let computing = async move {
-            let computed = compute::run(workspace, move || nodes::ready(&spec, &scope)).await;
-            Brought::Computed(attempt, Box::new(computed))
+        let preparing = async move {
+            let prepared = compute::run(workspace, move || nodes::prepare(&spec, &scope)).await;
+            FlightResult::Prepared(attempt, Box::new(prepared))
         };
-        self.calls.push((at, Outgoing::new(Stage::Computes, computing)));
+        self.calls.push((at, DeferredWork::new(FlightStage::Preparing, preparing)));
     }
 
-    fn perform(&mut self, at: At, attempt: u32, computed: Option<Computed>) {
+    fn perform(&mut self, at: NodeRef, attempt: u32, prepared: Option<PrepareResult>) {
         let frame = self.frame(at.frame);
         let version = Arc::clone(&frame.version);
-        let action = at.target().index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
+        let action =
+            at.target().index().and_then(|_| frame.loops.get(&at.node)).map(|running| Arc::clone(&running.action));
         let spec = action.as_deref().unwrap_or(&version.definition.nodes[at.node]);
-        if !self.has_its_turn(at, attempt, spec) {
+        if !self.may_start_child(at, attempt, spec) {
             return;
         }
-        self.frame(at.frame).attempted(at, attempt);
-        let span = self.begin(at, attempt);
+        self.frame(at.frame).set_attempt(at, attempt);
+        let span = self.begin_attempt_span(at, attempt);
         let (_within, frame) = (span.clone().entered(), self.frame(at.frame));
-        let again = frame.machine.take_up(at.target());
-        if again && spec.kind == Kind::ForEach {
+        let again = frame.machine.adopt(at.target());
+        if again && spec.kind.manner() == Manner::Loops {
             return self.reload(at, attempt);
         }
-        if again && spec.kind == Kind::Workflow && frame.machine.stop().is_some() {
-            let place = frame.place(at, attempt);
-            return self.go(at, |shared, hold| async move { shared.find(hold, &place).await });
+        if again && spec.kind.manner() == Manner::Spawns && frame.machine.stop().is_some() {
+            let parent = frame.parent_attempt(at, attempt);
+            return self.launch_after_commit(at, |shared, hold| async move { shared.find_child(hold, &parent).await });
         }
         let scope = match at.target().index() {
             None => version.view(at.node, &frame.scope),
             Some(index) => Cow::Owned(frame.item_scope(at.node, index)),
         };
         let (place, trace) = ((at.iteration, attempt), trace::of(&span).unwrap_or(frame.begun.trace));
-        let (input, work) = match computed.unwrap_or_else(|| nodes::ready(spec, &scope)) {
+        let (input, work) = match prepared.unwrap_or_else(|| nodes::prepare(spec, &scope)) {
             Ok(ready) => ready,
-            Err(failure) => return self.ended(at, Err(failure)),
+            Err(failure) => return self.attempt_ended(at, Err(failure)),
         };
         match work {
-            Work::Done(done) => self.ended(at, Ok(done)),
+            Work::Done(done) => self.attempt_ended(at, Ok(done)),
             Work::Skip => self.skip(at, attempt),
             Work::Delay(config) => self.delay(at, attempt, input, &config),
             Work::ForEach(config) => self.begin_loop(at, attempt, input, config),
             Work::Call(make) => {
                 let caller = Caller { spec, scope: &scope, begun: &frame.begun, iteration: at.iteration, trace };
                 let call = make.call(&caller);
-                if frame.is_once(at) {
-                    return self.call_once(at, attempt, call, input);
+                if frame.is_at_most_once(at) {
+                    return self.call_at_most_once(at, attempt, call, input);
                 }
-                self.running(at, attempt, Some(input), None);
-                self.call(at, call);
+                self.record_running(at, attempt, Some(input), None);
+                self.call_repeatable(at, call);
             }
             Work::Workflow(config) => {
-                let starting = Starting::new(config, spec, &frame.begun, place, trace);
-                self.running_patiently(at, attempt, input, again);
-                self.go(at, |shared, hold| async move { shared.child(hold, &starting).await });
+                let child = ChildStart::new(config, spec, &frame.begun, place, trace);
+                self.record_running_once(at, attempt, input, again);
+                self.launch_after_commit(at, |shared, hold| async move { shared.start_child(hold, &child).await });
             }
             other => match wait(other, spec, &input, &frame.begun, place) {
-                Ok((ask, awaited)) => {
-                    frame.asks.insert(at.target(), awaited);
-                    self.running_patiently(at, attempt, input, again);
-                    self.go(at, |shared, hold| async move { shared.ask(hold, &ask).await });
+                Ok((row, awaited)) => {
+                    frame.waits.insert(at.target(), awaited);
+                    self.record_running_once(at, attempt, input, again);
+                    self.launch_after_commit(at, |shared, hold| async move { shared.store_wait(hold, &row).await });
                 }
-                Err(failure) => self.ended(at, Err(failure)),
+                Err(failure) => self.attempt_ended(at, Err(failure)),
             },
         }
     }
 
-    /// What takes as long as somebody else takes is recorded as running once, whoever goes on with it.
-    fn running_patiently(&mut self, at: At, attempt: u32, input: Value, again: bool) {
+    /// Records the start of a wait or a child, unless it was recorded before this process resumed the run.
+    fn record_running_once(&mut self, at: NodeRef, attempt: u32, input: Value, again: bool) {
         if !again {
-            self.running(at, attempt, Some(input), None);
+            self.record_running(at, attempt, Some(input), None);
         }
     }
 
-    /// May a node be performed now? One that has a child waits its turn; a start of its own is nobody's child.
-    fn has_its_turn(&mut self, at: At, attempt: u32, spec: &Node) -> bool {
-        if spec.kind != Kind::Workflow || spec.with["detached"] == true {
+    /// True if a node may be performed now. A node that starts a child waits for a child slot. A detached execution is
+    /// no child and needs no child slot.
+    fn may_start_child(&mut self, at: NodeRef, attempt: u32, spec: &Node) -> bool {
+        if spec.kind.manner() != Manner::Spawns || kind::workflow::is_detached(&spec.with) {
             return true;
         }
         let frame = self.frame(at.frame);
-        let (depth, again) = (frame.depth, frame.machine.was_begun(at.target()));
-        self.turns.take((at, attempt), depth, again)
+        let (depth, again) = (frame.depth, frame.machine.state(at.target()) == Some(TargetState::BegunEarlier));
+        self.child_slots.admit((at, attempt), depth, again)
     }
 
-    fn skip(&mut self, at: At, attempt: u32) {
-        self.tell(at, "skipped", None);
-        self.leave(at);
-        self.frame(at.frame).forget(at);
-        self.apply(at.frame, Event::Of(at.target(), Fact::Skipped { attempt }));
+    fn skip(&mut self, at: NodeRef, attempt: u32) {
+        self.end_attempt_span(at, "skipped", None);
+        self.release_child_slot(at);
+        self.frame(at.frame).forget_attempt(at);
+        self.apply(at.frame, Event::Attempt(at.target(), AttemptEvent::Skipped { attempt }));
     }
 
-    /// A delay is a time on the node's row; after a crash the stored time stands.
-    fn delay(&mut self, at: At, attempt: u32, input: Value, config: &kind::delay::Config) {
-        if self.timers.has(Due::Node(at)) {
+    /// Starts a delay. The time of its end is stored on the node's row and stays valid after a crash.
+    fn delay(&mut self, at: NodeRef, attempt: u32, input: Value, config: &kind::delay::Config) {
+        self.enter(at, TargetState::Delay);
+        if self.timers.has(TimerKey::Node(at)) {
             return;
         }
-        let now = Timestamp::now();
-        match config.due_at(now) {
-            Err(failure) => self.ended(at, Err(failure)),
-            Ok(due) => {
-                let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
-                self.timers.set(Due::Node(at), Instant::now() + wait);
-                self.running(at, attempt, Some(input), Some(wait));
+        match config.wait(Timestamp::now()) {
+            Err(failure) => self.attempt_ended(at, Err(failure)),
+            Ok(wait) => {
+                self.timers.set(TimerKey::Node(at), Instant::now() + wait);
+                self.record_running(at, attempt, Some(input), Some(wait));
             }
         }
     }
 
-    pub(super) fn running(&mut self, at: At, attempt: u32, input: Option<Value>, next_in: Option<Duration>) {
+    pub(super) fn record_running(
+        &mut self,
+        at: NodeRef,
+        attempt: u32,
+        input: Option<Value>,
+        next_in: Option<Duration>,
+    ) {
         let frame = self.frame(at.frame);
-        let (fact, once) = (frame.fact(at, node::Status::Running), frame.is_once(at));
-        self.note(at.frame, NodeFact { attempt, input, next_in, once, ..fact });
+        let (fact, once) = (frame.fact(at, node::Status::Running), frame.is_at_most_once(at));
+        self.record_fact(at.frame, NodeFact { attempt, input, next_in, once, ..fact });
     }
 
-    /// Takes in what came back.
-    pub(super) fn take_in(&mut self, at: At, brought: Brought, took: Duration) {
-        match brought {
-            Brought::Result(result) => {
-                self.tell(at, if result.is_ok() { "completed" } else { "failed" }, Some(took));
+    /// Handles the result of work in flight.
+    pub(super) fn handle_result(&mut self, at: NodeRef, result: FlightResult, took: Duration) {
+        match result {
+            FlightResult::Result(result) => {
+                self.end_attempt_span(at, if result.is_ok() { "completed" } else { "failed" }, Some(took));
                 if at.iteration == 0 {
                     self.frame(at.frame).loops.remove(&at.node);
                 }
-                self.ended(at, result);
+                self.attempt_ended(at, result);
             }
-            // Not if this process begins nothing any more: the run's next owner performs it.
-            Brought::Computed(..) if self.draining => {}
-            Brought::Computed(attempt, computed) => self.perform(at, attempt, Some(*computed)),
-            Brought::Ready(ready) => self.ready_once(at, *ready),
-            Brought::Child(found) => self.found(at, *found),
-            Brought::Nothing => {
-                self.tell(at, "canceled", None);
+            // This process starts no further work. The run's next owner performs the node.
+            FlightResult::Prepared(..) if self.draining => {}
+            FlightResult::Prepared(attempt, prepared) => self.perform(at, attempt, Some(*prepared)),
+            FlightResult::Ready(ready) => self.send_once_ready(at, *ready),
+            FlightResult::Child(found) => self.attach_child(at, *found),
+            FlightResult::NoChild => {
+                self.end_attempt_span(at, "canceled", None);
                 self.aborted(at, false);
             }
-            Brought::Loop(reloaded) => self.reloaded(at, *reloaded),
-            Brought::Standing(standing) => self.stands(at, standing),
-            Brought::Came(look) => self.came(look),
-            Brought::Lost => self.lost = true,
+            FlightResult::Loop(stored_loop) => self.resume_loop(at, *stored_loop),
+            FlightResult::WaitState(state) => self.handle_wait_state(at, state),
+            FlightResult::WaitUpdates(look) => self.handle_wait_updates(look),
+            FlightResult::Lost => self.lost = true,
         }
     }
 }

@@ -1,59 +1,67 @@
-//! What a run stores and remembers: facts gathered, one record a frame, and the scope that templates see.
+//! Builds the records of a run from its facts, and updates the scope that templates see.
 //!
 //! Invariants
-//! - At most one fact a node and iteration goes into a record: the last.
-//! - The records of a tree go together and are awaited together; the root parks only when nothing else is to be stored.
-//! - Outputs that nothing looks at are stored and forgotten.
-//! - What the database cannot hold ends its execution FAILED, saying so, instead of stopping it.
+//! - A record contains at most one fact per node and iteration: the last.
+//! - The records of a tree are written together and awaited together. The root parks only when nothing else is left to
+//!   store.
+//! - Outputs that no expression reads are stored and not kept in memory.
+//! - If the database refuses a value, its node fails, or the execution if it is the execution's output. As after a
+//!   crash, the run is then resumed from its rows: calls in flight are made again.
 //!
-//! Not here: what is to be done (`super`), writing (`writer`).
+//! Not here: carrying out effects (`super`), writing (`writer`).
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use kernel::ids::WorkspaceId;
 use kernel::run::Outcome;
-use kernel::run::failure::{Class, Failure};
+use kernel::run::failure::Failure;
 use kernel::run::node;
 use serde_json::Value;
-use store::run::child::Spawned;
+use store::run::child::ChildState;
 use store::run::{End, NodeFact, Record};
 use tokio::time::Instant;
 
-use super::frame::{At, FrameIx, ROOT};
-use super::timers::Due;
+use super::frame::{FrameIx, NodeRef, ROOT};
+use super::timers::TimerKey;
 use super::{Driver, frame};
-use crate::attempt::until_answered;
-use crate::embedded::writer::{Told, Writer};
-use crate::embedded::{Left, ProcessId};
+use crate::attempt::{self, EachStored, FactWrite, retry_until_answered};
+use crate::embedded::writer::{RecordReply, Writer};
+use crate::embedded::{ProcessId, RunExit};
 use crate::ending;
+use crate::nodes::NodeOutput;
 
-/// What became of a frame's record.
-enum Written {
+/// The result of writing a frame's record.
+enum RecordOutcome {
     Stored,
-    /// It ended so; whose slot that freed.
-    Ended(Option<End>, Left),
+    /// The execution ended. A child's end goes to the node that started it. The exit says which slot was freed.
+    Ended(Option<End>, RunExit),
+    /// The run leaves this process, and is resumed from its rows.
+    Resumes,
     Lost,
 }
 
 impl Driver {
-    /// Records a node's end, or an item's, which is forgotten here.
-    pub(super) fn settle(&mut self, at: At, end: node::End) {
-        self.timers.remove(Due::Node(at));
+    /// Records the end of a node or an item. The state of an item is dropped.
+    pub(super) fn settle(&mut self, at: NodeRef, end: node::NodeEnd) {
+        self.timers.remove(TimerKey::Node(at));
         self.close_loop(at, &end);
+        let result = self.frame(at.frame).results.remove(&at.target());
+        let result = result.or_else(|| self.delay_output(at, &end));
         let frame = self.frame(at.frame);
         let mut fact = frame.fact(at, end.status());
         let key = frame.key(at).clone();
-        let (mut seen, mut failure) = (Value::Null, None);
-        match (frame.results.remove(&at.target()), end.status()) {
-            (Some(Ok(done)), node::Status::Completed) => {
-                fact.label = done.took;
-                if done.stored {
-                    seen = done.output;
+        let (mut read_later, mut failure) = (Value::Null, None);
+        match (result, end.status()) {
+            (Some(Ok(output)), node::Status::Completed) => {
+                fact.label = output.label;
+                if output.stored {
+                    read_later = output.output;
                 } else {
-                    if at.iteration == 0 && frame.is_looked_at(at.node) {
-                        seen = done.output.clone();
+                    if at.iteration == 0 && frame.is_read(at.node) {
+                        read_later = output.output.clone();
                     }
-                    fact.output = Some(done.output);
+                    fact.output = Some(output.output);
                 }
             }
             (Some(Err(why)), node::Status::Failed) => failure = Some(why.at(key)),
@@ -63,32 +71,40 @@ impl Driver {
             _ => {}
         }
         if at.iteration == 0 {
-            frame.remember(at.node, &end, seen, failure.as_ref());
+            frame.add_to_scope(at.node, &end, read_later, failure.as_ref());
             frame.failures.extend(failure.clone().map(|failure| (at.node, failure)));
         } else {
-            frame.forget(at);
+            frame.forget_attempt(at);
         }
         fact.error = failure;
-        self.note(at.frame, fact);
+        self.record_fact(at.frame, fact);
     }
 
-    /// A loop that ended is no longer in flight. The span of a stopped or lost loop is closed here.
-    fn close_loop(&mut self, at: At, end: &node::End) {
+    /// The output of a delay that is over. Only a delay completes without an entry in `results`.
+    fn delay_output(&mut self, at: NodeRef, end: &node::NodeEnd) -> Option<Result<NodeOutput, Failure>> {
+        matches!(end, node::NodeEnd::Completed { .. }).then(|| {
+            self.end_attempt_span(at, "completed", None);
+            Ok(NodeOutput::of_wait())
+        })
+    }
+
+    /// Removes a loop that ended. Closes the span of a loop that was stopped or lost.
+    fn close_loop(&mut self, at: NodeRef, end: &node::NodeEnd) {
         if at.iteration == 0 && self.frame(at.frame).loops.remove(&at.node).is_some() {
-            self.tell(at, if *end == node::End::Canceled { "canceled" } else { "failed" }, None);
+            self.end_attempt_span(at, if *end == node::NodeEnd::Canceled { "canceled" } else { "failed" }, None);
         }
     }
 
-    pub(super) fn retry_later(&mut self, at: At, attempt: u32, wait: Duration) {
+    pub(super) fn schedule_retry(&mut self, at: NodeRef, attempt: u32, wait: Duration) {
         let frame = self.frame(at.frame);
         let error = match frame.results.remove(&at.target()) {
             Some(Err(failure)) => Some(failure.at(frame.key(at).clone())),
             _ => None,
         };
-        frame.attempted(at, attempt);
+        frame.set_attempt(at, attempt);
         let fact = NodeFact { attempt, next_in: Some(wait), error, ..frame.fact(at, node::Status::Retrying) };
-        self.timers.set(Due::Node(at), Instant::now() + wait);
-        self.note(at.frame, fact);
+        self.timers.set(TimerKey::Node(at), Instant::now() + wait);
+        self.record_fact(at.frame, fact);
     }
 
     pub(super) async fn finish(&mut self, ix: FrameIx, outcome: &Outcome) {
@@ -99,47 +115,47 @@ impl Driver {
         self.dirty.insert(ix);
     }
 
-    pub(super) fn note(&mut self, ix: FrameIx, fact: NodeFact) {
-        self.gathered += frame(&mut self.frames, ix).note(fact);
-        self.facts += 1;
+    pub(super) fn record_fact(&mut self, ix: FrameIx, fact: NodeFact) {
+        self.pending_bytes += frame(&mut self.frames, ix).record_fact(fact);
+        self.pending_facts += 1;
         self.dirty.insert(ix);
     }
 
-    /// Records what happened, if anything did. Some if the run leaves this process.
-    pub(super) async fn commit(&mut self) -> Option<Left> {
+    /// Writes the pending records, if there are any. Returns the exit if the run leaves this process.
+    pub(super) async fn commit(&mut self) -> Option<RunExit> {
         let mut records = Vec::new();
         for ix in std::mem::take(&mut self.dirty) {
             let hold = self.hold;
-            records.extend(self.frame(ix).record(hold).map(|record| (ix, record)));
+            records.extend(self.frame(ix).take_record(hold).map(|record| (ix, record)));
         }
-        (self.gathered, self.facts) = (0, 0);
+        (self.pending_bytes, self.pending_facts) = (0, 0);
         let ends = records.iter().any(|(_, record)| record.end.is_some());
         let below = records.iter().any(|(ix, _)| *ix != ROOT);
         let park = self.may_park().filter(|_| !ends);
         if below || park.is_none() {
-            if let Some(left) = self.write(records).await {
-                return Some(left);
+            if let Some(exit) = self.write(records).await {
+                return Some(exit);
             }
-            // A child's end may be news for its node.
-            let park = park.filter(|_| self.orders.is_empty() && self.ready.is_empty())?;
+            // A child's end may have produced effects for its node.
+            let park = park.filter(|_| self.effects.is_empty() && self.ready.is_empty())?;
             return self.park(Vec::new(), park).await;
         }
         self.park(records, park?).await
     }
 
-    /// Records what the root did last, and that nobody needs to hold it.
-    async fn park(&mut self, mut records: Vec<(FrameIx, Record)>, park: Duration) -> Option<Left> {
+    /// Writes the root's last records and parks the run.
+    async fn park(&mut self, mut records: Vec<(FrameIx, Record)>, park: Duration) -> Option<RunExit> {
         if records.is_empty() {
             records.push((ROOT, Record::new(self.hold.execution, self.hold)));
         }
         for (_, record) in &mut records {
             record.park = Some(park);
         }
-        self.write(records).await.or(Some(Left::Parked))
+        self.write(records).await.or(Some(RunExit::Parked))
     }
 
-    /// Writes records together. Some if the run leaves this process.
-    async fn write(&mut self, records: Vec<(FrameIx, Record)>) -> Option<Left> {
+    /// Writes records together. Returns the exit if the run leaves this process.
+    async fn write(&mut self, records: Vec<(FrameIx, Record)>) -> Option<RunExit> {
         let (writer, process) = (self.shared.writer.clone(), self.process);
         let writes = records.into_iter().map(|(ix, record)| {
             let writer = writer.clone();
@@ -147,68 +163,90 @@ impl Driver {
         });
         for (ix, written) in join_all(writes).await {
             match written {
-                Written::Stored => {}
-                Written::Lost if ix != ROOT => match self.stored_end(ix).await {
+                RecordOutcome::Stored => {}
+                RecordOutcome::Lost if ix != ROOT => match self.read_stored_end(ix).await {
                     Some(end) => self.frame_ended(ix, end),
-                    None => return Some(Left::Lost),
+                    None => return Some(RunExit::Lost),
                 },
-                Written::Lost => return Some(Left::Lost),
-                Written::Ended(_, left) if ix == ROOT => return Some(left),
-                Written::Ended(Some(end), _) => self.frame_ended(ix, end),
-                Written::Ended(None, _) => return Some(Left::Lost),
+                RecordOutcome::Lost => return Some(RunExit::Lost),
+                RecordOutcome::Resumes => return Some(RunExit::Released),
+                RecordOutcome::Ended(_, exit) if ix == ROOT => return Some(exit),
+                RecordOutcome::Ended(Some(end), _) => self.frame_ended(ix, end),
+                RecordOutcome::Ended(None, _) => return Some(RunExit::Lost),
             }
         }
         None
     }
 
-    /// How a child ended whose record was refused: the reply to an earlier try of it may have been lost. None if the
-    /// run is another's.
-    async fn stored_end(&mut self, ix: FrameIx) -> Option<End> {
+    /// Reads the end of a child whose record was refused: an earlier write may have stored the end, and only its reply
+    /// was lost. None if another process owns the run.
+    async fn read_stored_end(&mut self, ix: FrameIx) -> Option<End> {
         let at = self.frames.get(&ix)?.parent?;
         let frame = self.frame(at.frame);
-        let place = frame.place(at, frame.attempt(at).unwrap_or(1));
+        let parent = frame.parent_attempt(at, frame.attempt(at).unwrap_or(1));
         let (store, hold) = (self.shared.store.clone(), self.hold);
-        match until_answered(|| store.find_child(hold, &place)).await {
-            Ok(Some(Spawned::Ended { end, .. })) => Some(end),
+        match retry_until_answered(|| store.find_child(hold, &parent)).await {
+            Ok(Some(ChildState::Ended { end, .. })) => Some(end),
             _ => None,
         }
     }
 }
 
-/// Writes one record, or what can be stored of it.
-async fn write_one(writer: &Writer, process: ProcessId, ix: FrameIx, mut record: Record) -> Written {
-    loop {
-        let (execution, ends) = (record.execution, record.end.is_some());
-        let class = record.end.as_ref().map(|end| (end.outcome, end.error.as_ref().map(|failure| failure.class)));
-        // A child's end is passed on to its node.
-        let end = record.end.clone().filter(|_| ix != ROOT);
-        match writer.record(process, record).await {
-            None => return Written::Lost,
-            Some(Told::Recorded(recorded)) if !recorded.held => return Written::Lost,
-            Some(Told::Recorded(recorded)) if ends || recorded.ended => {
-                if let Some((outcome, class)) = class.filter(|_| ix == ROOT) {
-                    ending::counted(outcome, class);
-                }
-                return Written::Ended(end, Left::Ended { freed: recorded.freed });
-            }
-            Some(Told::Recorded(_)) => return Written::Stored,
-            Some(Told::Refused(error, refused)) => {
-                tracing::warn!(execution_id = %execution, error = %error, "A result cannot be stored");
-                record = unstorable(*refused);
-            }
+/// Writes one record, or the part of it that can be stored.
+async fn write_one(writer: &Writer, process: ProcessId, ix: FrameIx, record: Record) -> RecordOutcome {
+    let (execution, end) = (record.execution, record.end.clone());
+    match writer.record(process, record).await {
+        None => RecordOutcome::Lost,
+        Some(RecordReply::Recorded(recorded)) if !recorded.held => RecordOutcome::Lost,
+        Some(RecordReply::Recorded(recorded)) => match end {
+            Some(end) => ended(ix, end, recorded.freed),
+            None if recorded.ended => RecordOutcome::Ended(None, RunExit::Ended { freed: recorded.freed }),
+            None => RecordOutcome::Stored,
+        },
+        Some(RecordReply::Refused(error, refused)) => {
+            tracing::warn!(execution_id = %execution, error = %error, "Node result cannot be stored");
+            write_refused(writer, process, ix, *refused).await
         }
     }
 }
 
-/// The same record without what the database cannot hold: outputs are left out and the run ends
-/// FAILED, saying so.
-fn unstorable(record: Record) -> Record {
-    let failure = || Failure::new(Class::UnstorableOutput, "the database cannot hold what this node produced");
-    let facts = record.facts.into_iter().map(|fact| {
-        let lost = fact.output.is_some();
-        let status = if lost { node::Status::Failed } else { fact.status };
-        let error = if lost { Some(failure().at(fact.node.clone())) } else { fact.error };
-        NodeFact { status, error, input: None, output: None, ..fact }
+/// Writes a record that the database refused, fact by fact. If a fact is refused, its node fails. The state machine is
+/// already past that node, so the run then leaves this process and is resumed from its rows.
+async fn write_refused(writer: &Writer, process: ProcessId, ix: FrameIx, mut record: Record) -> RecordOutcome {
+    let (facts, end) = (std::mem::take(&mut record.facts), record.end.take());
+    let part = |facts, end| writer.record(process, Record { facts, end, park: None, ..record.clone() });
+    let each = attempt::store_each(facts, |fact| {
+        let writing = part(vec![fact], None);
+        async {
+            Ok::<_, std::convert::Infallible>(match writing.await {
+                Some(RecordReply::Recorded(recorded)) if recorded.held && !recorded.ended => FactWrite::Stored,
+                Some(RecordReply::Refused(..)) => FactWrite::Refused,
+                _ => FactWrite::Lost,
+            })
+        }
     });
-    Record { facts: facts.collect(), end: Some(ending::failed(failure())), park: None, ..record }
+    let Ok(each) = each.await;
+    let end = match (each, end) {
+        (EachStored::All, None) => return RecordOutcome::Stored,
+        (EachStored::All, Some(end)) => end,
+        (EachStored::FailedAt(_), _) => return RecordOutcome::Resumes,
+        (EachStored::Lost, _) => return RecordOutcome::Lost,
+        (EachStored::Nothing, _) => ending::unstorable(),
+    };
+    for end in [end, ending::unstorable()] {
+        match part(Vec::new(), Some(end.clone())).await {
+            Some(RecordReply::Recorded(recorded)) if recorded.held => return ended(ix, end, recorded.freed),
+            Some(RecordReply::Refused(..)) => {}
+            _ => break,
+        }
+    }
+    RecordOutcome::Lost
+}
+
+/// A record with this end is stored. A child's end is passed on to the node that started the child.
+fn ended(ix: FrameIx, end: End, freed: Option<WorkspaceId>) -> RecordOutcome {
+    if ix == ROOT {
+        ending::counted(end.outcome, end.error.as_ref().map(|failure| failure.class));
+    }
+    RecordOutcome::Ended(Some(end).filter(|_| ix != ROOT), RunExit::Ended { freed })
 }

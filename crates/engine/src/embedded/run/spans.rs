@@ -1,8 +1,8 @@
-//! What is told of each attempt at a node: a span while it lasts, a duration when it ends.
+//! Traces and measures each attempt at a node: a span while it runs, a duration when it ends.
 //!
 //! Invariants
-//! - An attempt is told once, with the outcome that came first; one that is parked, or whose process
-//!   dies, has no outcome here.
+//! - An attempt is reported once, with its first outcome. If the run parks or the process dies, this process reports no
+//!   outcome.
 //!
 //! Not here: what an outcome means (`kernel::run`), its record (`record`).
 
@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 
 use super::Driver;
-use super::frame::At;
+use super::frame::NodeRef;
 use crate::attempt;
 
 impl Driver {
-    /// An attempt at a node begins.
-    pub(super) fn begin(&mut self, at: At, attempt: u32) -> tracing::Span {
+    /// Begins the span of an attempt at a node.
+    pub(super) fn begin_attempt_span(&mut self, at: NodeRef, attempt: u32) -> tracing::Span {
         let frame = self.frame(at.frame);
         let (kind, node) = (frame.kind(at).name(), frame.key(at));
         let span = match &frame.span {
@@ -31,8 +31,8 @@ impl Driver {
         span
     }
 
-    /// An attempt at a node came to its end; `took` if it is not simply the time since it began.
-    pub(super) fn tell(&mut self, at: At, outcome: &'static str, took: Option<Duration>) {
+    /// Ends the span of an attempt. `took`: the attempt's duration; None means the time since the span began.
+    pub(super) fn end_attempt_span(&mut self, at: NodeRef, outcome: &'static str, took: Option<Duration>) {
         let Some((span, since)) = self.spans.remove(&at) else { return };
         span.record("outcome", outcome);
         let kind = self.frame(at.frame).kind(at);

@@ -1,7 +1,7 @@
-//! Scenarios of long-running work: children, loops, waits and tasks. Each has a literal expected trace, whichever
-//! engine plays it.
+//! Scenarios of long-running work: children, loops, waits and tasks. Each has a literal expected trace that holds for
+//! both engines.
 //!
-//! A child's lines are below its parent's: the node, iteration and attempt that made it, and what became of it.
+//! The lines of a child are below its parent's: the node, iteration and attempt that started it, and how it ended.
 
 use expect_test::{Expect, expect};
 use kernel::run::node::Status;
@@ -20,7 +20,7 @@ fn calls(path: &str) -> Value {
     json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": http(path), "retry": { "max_attempts": 1 } } } })
 }
 
-/// A node that does something for each item.
+/// A node that runs another node for each item.
 fn each(items: Value, mode: &str, does: Value) -> Value {
     json!({ "kind": "FOR_EACH", "with": { "items": items, "parallel": 1, "on_item_error": mode, "do": does } })
 }
@@ -80,7 +80,7 @@ async fn a_child_that_fails_fails_its_node_with_its_own_class() {
 }
 
 #[tokio::test]
-async fn what_a_child_failed_with_can_be_gone_on_from() {
+async fn a_childs_failure_can_be_continued_from() {
     let document = {
         let mut call = child("fails");
         call["on_error"] = json!("continue");
@@ -206,7 +206,7 @@ async fn a_child_that_cannot_be_started_fails_its_node() {
 }
 
 #[tokio::test]
-async fn a_childs_own_time_is_up_and_its_node_fails() {
+async fn a_childs_own_deadline_passes_and_its_node_fails() {
     let document = json!({
         "workflows": { "slow": { "timeout": "300ms", "nodes": { "wait": { "kind": "DELAY", "with": { "for": "30s" } } } } },
         "nodes": { "call": child("slow") },
@@ -227,7 +227,7 @@ async fn a_childs_own_time_is_up_and_its_node_fails() {
 }
 
 #[tokio::test]
-async fn a_parents_deadline_ends_its_child_too() {
+async fn a_parents_deadline_ends_its_child() {
     let document = json!({
         "timeout": "500ms",
         "workflows": { "slow": { "nodes": { "wait": { "kind": "DELAY", "with": { "for": "30s" } } } } },
@@ -328,7 +328,7 @@ async fn a_loop_over_nothing_completes() {
 }
 
 #[tokio::test]
-async fn a_loop_of_what_only_computes_sees_item_and_index() {
+async fn a_loop_of_light_nodes_sees_item_and_index() {
     let document = {
         let value = json!({ "value": "${{ string(index) + \":\" + item }}" });
         let mut all = each(json!(["a", "b", "c"]), "fail", json!({ "kind": "TRANSFORM", "with": value }));
@@ -392,7 +392,7 @@ async fn a_loop_that_continues_leaves_null_for_what_failed() {
 }
 
 #[tokio::test]
-async fn a_loop_that_collects_tells_the_errors() {
+async fn a_loop_that_collects_returns_the_errors() {
     let document = json!({
         "nodes": { "all": each(
             json!(["status/400", "ok"]), "collect",
@@ -470,7 +470,7 @@ async fn a_loop_of_delays() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_none_fails_its_loop() {
+async fn a_loop_over_a_value_that_is_no_list_fails() {
     let document = json!({ "nodes": { "all": each(
         json!("${{ inputs.word }}"), "fail", json!({ "kind": "LOG", "with": { "message": "no" } }),
     ) } });
@@ -552,7 +552,7 @@ async fn an_answer_that_comes_early_waits_for_its_node() {
 }
 
 #[tokio::test]
-async fn a_wait_whose_time_is_up_goes_on_with_its_default() {
+async fn a_wait_that_expires_continues_with_its_default() {
     let document = json!({
         "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "timeout": "200ms", "with": { "on_timeout": "continue", "default": { "yes": false } } } },
         "outputs": { "yes": "${{ nodes.ask.output.data.yes }}" },
@@ -570,7 +570,7 @@ async fn a_wait_whose_time_is_up_goes_on_with_its_default() {
 }
 
 #[tokio::test]
-async fn a_wait_whose_time_is_up_fails() {
+async fn a_wait_that_expires_fails() {
     let document = json!({
         "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "timeout": "200ms", "with": {} } },
     });
@@ -676,13 +676,13 @@ async fn a_loop_of_tasks() {
     .await;
 }
 
-/// A call that may be made at most once and never comes back.
+/// A call that may be made at most once and never gets a response.
 fn once() -> Value {
     json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": http("/slow") })
 }
 
 #[tokio::test]
-async fn a_call_that_may_be_made_once_is_unknown_when_it_is_canceled_in_flight() {
+async fn an_at_most_once_call_is_unknown_when_it_is_canceled_in_flight() {
     let after = json!({ "kind": "LOG", "needs": "call", "with": { "message": "no" } });
     let document = json!({ "nodes": { "call": once(), "after": after } });
     check_canceled(
@@ -701,7 +701,7 @@ async fn a_call_that_may_be_made_once_is_unknown_when_it_is_canceled_in_flight()
 }
 
 #[tokio::test]
-async fn a_call_that_may_be_made_once_is_unknown_when_the_time_of_its_execution_is_up() {
+async fn an_at_most_once_call_is_unknown_at_the_deadline_of_its_execution() {
     let document = json!({ "timeout": "1s", "nodes": { "call": once() } });
     check(
         document,
@@ -717,7 +717,7 @@ async fn a_call_that_may_be_made_once_is_unknown_when_the_time_of_its_execution_
 }
 
 #[tokio::test]
-async fn what_is_unknown_below_is_unknown_all_the_way_up() {
+async fn an_unknown_child_makes_its_parents_unknown() {
     let document = json!({
         "workflows": { "calls": { "nodes": { "call": once() } }, "loops": { "nodes": { "each": each(json!([1, 2]), "continue", child("calls")) } } },
         "nodes": { "down": child("loops") },
@@ -741,7 +741,7 @@ async fn what_is_unknown_below_is_unknown_all_the_way_up() {
 }
 
 #[tokio::test]
-async fn a_loop_that_failed_goes_on_with_its_rest_when_it_is_run_again() {
+async fn a_failed_loop_continues_with_its_other_items_when_it_is_run_again() {
     let does = json!({ "kind": "HTTP_REQUEST", "with": http("/${{ item }}"), "retry": { "max_attempts": 1 } });
     let document = json!({ "nodes": {
         "all": each(json!(["ok/1", "flaky/1", "ok/3"]), "fail", does),

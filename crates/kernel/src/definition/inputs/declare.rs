@@ -1,32 +1,32 @@
-//! Declarations: what an author says of an input, read into what is asked of it.
+//! Reads the declarations of inputs.
 //!
 //! Invariants
-//! - A word that we do not know is a problem: JSON Schema ignores it, and the author would wait for it to work.
-//! - A word that cannot apply to the declared type is a problem for the same reason.
+//! - An unknown keyword is a problem. JSON Schema would ignore it, and the author would expect an effect.
+//! - A keyword that cannot apply to the declared type is a problem, for the same reason.
 //!
-//! Not here: judging values (`judge`).
+//! Not here: checking values (`judge`).
 
 use serde_json::{Map, Value, json};
 
 use super::{Format, MAX_FIELDS, MAX_PATTERN_LEN, Schema, Type, judge};
-use crate::definition::fields::{Code, Fields, Problem, Stage, child};
-use crate::expression::pattern::{Pattern, Refused};
+use crate::definition::fields::{CheckTime, Code, Fields, Problem, child, unknown};
+use crate::expression::pattern::{Pattern, PatternError};
 use crate::expression::{Budget, type_name};
 use crate::ids::NodeKey;
 
 /// How deep declarations may nest.
 const MAX_NESTING: usize = 16;
-/// The largest program that a pattern may become, in bytes.
+/// The largest compiled pattern, in bytes.
 const MAX_PATTERN_SIZE: usize = 1 << 20;
-/// The largest programs of all patterns of one version together, in bytes.
+/// The largest size of all compiled patterns of one version together, in bytes.
 const MAX_PATTERNS_SIZE: usize = 4 << 20;
 
-/// What was read so far, of all declarations of a version.
+/// Counts over all declarations of a version.
 struct Read {
     fields: usize,
-    /// The bytes that patterns may still take.
+    /// The bytes that compiled patterns may still take.
     patterns: usize,
-    /// For judging what declarations name themselves: defaults, examples.
+    /// The budget for checking the values in the declarations: `default`, `examples`, `enum`, `const`.
     work: Budget,
 }
 
@@ -54,7 +54,7 @@ const WORDS: &[&str] = &[
     "examples",
 ];
 
-/// Which words are about values of which type.
+/// The keywords that apply only to values of one type.
 const ABOUT: [(Type, &[&str]); 4] = [
     (Type::Number, &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
     (Type::String, &["minLength", "maxLength", "pattern", "format"]),
@@ -62,9 +62,9 @@ const ABOUT: [(Type, &[&str]); 4] = [
     (Type::Object, &["properties", "additionalProperties"]),
 ];
 
-/// JSON Schema of a declaration, which refers to itself.
+/// JSON Schema of a declaration. The schema is recursive: `items` and `properties` contain declarations.
 pub(super) fn schema() -> Value {
-    let types: Vec<&str> = Type::ALL.iter().map(|(name, _)| *name).collect();
+    let types = Type::ALL.map(Type::name);
     let formats: Vec<&str> = Format::ALL.iter().map(|(name, _)| *name).collect();
     let own = || json!({ "$ref": "#/$defs/input" });
     let number = || json!({ "type": ["number", "null"] });
@@ -95,7 +95,7 @@ pub(super) fn schema() -> Value {
     json!({ "anyOf": [{ "enum": types }, { "type": "object", "properties": words, "additionalProperties": false }] })
 }
 
-/// Reads the fields of `inputs`: each says of itself whether it is required.
+/// Reads the fields of `inputs`. Each field declares by `required: true` that it is required.
 pub(super) fn fields(inputs: &Value, problems: &mut Vec<Problem>) -> Schema {
     let mut schema = Schema::default();
     let mut read = Read { fields: 0, patterns: MAX_PATTERNS_SIZE, work: super::work() };
@@ -117,14 +117,14 @@ pub(super) fn fields(inputs: &Value, problems: &mut Vec<Problem>) -> Schema {
     schema
 }
 
-/// One declaration, and whether it says `required: true`.
+/// Reads one declaration, and returns whether it has `required: true`.
 fn field(value: &Value, at: &str, depth: usize, read: &mut Read, problems: &mut Vec<Problem>) -> (Schema, bool) {
     read.fields += 1;
     let mut schema = Schema::default();
     // `name: string` is short for `name: {type: string}`.
     if let Some(short) = value.as_str() {
-        match Type::ALL.iter().find(|(name, _)| *name == short) {
-            Some((_, kind)) => schema.types.push(*kind),
+        match Type::parse(short) {
+            Some(kind) => schema.types.push(kind),
             None => problems.push(unknown_type(at.to_owned(), short, problems)),
         }
         return (schema, false);
@@ -136,7 +136,7 @@ fn field(value: &Value, at: &str, depth: usize, read: &mut Read, problems: &mut 
         }
         return (schema, false);
     }
-    let Some(mut fields) = Fields::open(value, at, WORDS, Stage::Run, problems) else { return (schema, false) };
+    let Some(mut fields) = Fields::open(value, at, WORDS, CheckTime::Run, problems) else { return (schema, false) };
     schema.types = types(&mut fields);
     limits(&mut fields, &mut schema);
     texts(&mut fields, &mut schema, &mut read.patterns);
@@ -148,33 +148,18 @@ fn field(value: &Value, at: &str, depth: usize, read: &mut Read, problems: &mut 
 }
 
 fn unknown_type(at: String, word: &str, problems: &[Problem]) -> Problem {
-    crate::definition::fields::unknown(
-        Code::BadInputs,
-        "type",
-        at,
-        word,
-        Type::ALL.iter().map(|(name, _)| *name),
-        problems,
-    )
+    unknown(Code::BadInputs, "type", at, word, Type::ALL.into_iter().map(Type::name), problems)
 }
 
 fn types(fields: &mut Fields<'_, '_>) -> Vec<Type> {
-    let at = fields.pointer("type");
-    let given: Vec<(String, &Value)> = match fields.get("type") {
-        None => return Vec::new(),
-        Some(Value::Array(list)) => {
-            list.iter().enumerate().map(|(place, word)| (child(&at, &place.to_string()), word)).collect()
-        }
-        Some(one) => vec![(at, one)],
-    };
+    let Some(given) = fields.each("type") else { return Vec::new() };
     if given.is_empty() {
         fields.refuse(Code::BadInputs, "type", "must name at least one type");
     }
     let mut types = Vec::new();
     for (at, word) in given {
-        let known = word.as_str().and_then(|word| Type::ALL.iter().find(|(name, _)| *name == word));
-        match (known, word.as_str()) {
-            (Some((_, kind)), _) => types.push(*kind),
+        match (word.as_str().and_then(Type::parse), word.as_str()) {
+            (Some(kind), _) => types.push(kind),
             (None, Some(word)) => {
                 let problem = unknown_type(at, word, fields.problems);
                 fields.problems.push(problem);
@@ -203,7 +188,7 @@ fn limits(fields: &mut Fields<'_, '_>, schema: &mut Schema) {
         ("maxItems", schema.min_items.zip(schema.max_items).is_some_and(|(least, most)| least > most)),
     ];
     for (name, _) in crossed.into_iter().filter(|(_, crossed)| *crossed) {
-        fields.refuse(Code::BadInputs, name, "is less than the least: nothing could fit");
+        fields.refuse(Code::BadInputs, name, "is less than the minimum, so no value would be valid");
     }
 }
 
@@ -228,10 +213,11 @@ fn texts(fields: &mut Fields<'_, '_>, schema: &mut Schema, left: &mut usize) {
     schema.format = fields.choice("format", &Format::ALL);
 }
 
-/// Reads a pattern, and takes what its program costs from what is left for all. One that is refused for its size took
-/// as much work as its limit.
+/// Compiles a pattern, and subtracts its size from `left`, the bytes that are left for all patterns. A pattern that is
+/// refused for its size subtracts the whole limit, because it took as much work.
 fn pattern(text: &str, left: &mut usize) -> Result<Pattern, String> {
-    let beside = || "is too much beside the other patterns: repeat less".to_owned();
+    let beside =
+        || "makes the patterns of this workflow too large together: use fewer or smaller repetitions".to_owned();
     if text.len() > MAX_PATTERN_LEN {
         return Err(format!("is longer than {MAX_PATTERN_LEN} bytes"));
     }
@@ -242,17 +228,17 @@ fn pattern(text: &str, left: &mut usize) -> Result<Pattern, String> {
     let pattern = Pattern::new(text, limit);
     *left -= match &pattern {
         Ok(pattern) => pattern.size().min(*left),
-        Err(Refused::TooLarge) => limit,
-        Err(Refused::Unreadable(_)) => 0,
+        Err(PatternError::TooLarge) => limit,
+        Err(PatternError::Unreadable(_)) => 0,
     };
     pattern.map_err(|refused| match refused {
-        Refused::TooLarge if limit < MAX_PATTERN_SIZE => beside(),
-        Refused::TooLarge => "becomes too large: repeat less".to_owned(),
-        Refused::Unreadable(why) => format!("is not a pattern: {why}"),
+        PatternError::TooLarge if limit < MAX_PATTERN_SIZE => beside(),
+        PatternError::TooLarge => "becomes too large when compiled: use fewer or smaller repetitions".to_owned(),
+        PatternError::Unreadable(why) => format!("is not a valid pattern: {why}"),
     })
 }
 
-/// `required: true` of the field itself, or the list of those fields of an object that are.
+/// Reads `required`. It is `true` for a required field, or the list of the required fields of an object.
 fn required(fields: &mut Fields<'_, '_>, schema: &mut Schema) -> bool {
     match fields.get("required") {
         None => false,
@@ -260,7 +246,8 @@ fn required(fields: &mut Fields<'_, '_>, schema: &mut Schema) -> bool {
         Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
             schema.required = names.iter().filter_map(Value::as_str).map(str::to_owned).collect();
             if !schema.takes(Type::Object) {
-                fields.refuse(Code::BadInputs, "required", "a list is for objects: write true or false");
+                let message = "must be true or false here: only an object can have a list of required fields";
+                fields.refuse(Code::BadInputs, "required", message);
             }
             false
         }
@@ -272,12 +259,13 @@ fn required(fields: &mut Fields<'_, '_>, schema: &mut Schema) -> bool {
     }
 }
 
-/// Words that no value of the declared types could be judged by.
+/// Reports keywords that apply to no value of the declared types.
 fn misplaced(fields: &mut Fields<'_, '_>, schema: &Schema) {
     for (kind, words) in ABOUT {
         for name in words.iter().filter(|_| !schema.takes(kind)) {
             if fields.get(name).is_some() {
-                let message = format!("is about values of type {}, which this cannot be", kind.name());
+                let message =
+                    format!("applies only to values of type {}, which this declaration does not allow", kind.name());
                 let problem = Problem::new(Code::BadInputs, fields.pointer(name), message).of_key();
                 fields.problems.push(problem);
             }
@@ -285,7 +273,7 @@ fn misplaced(fields: &mut Fields<'_, '_>, schema: &Schema) {
     }
 }
 
-/// The declarations inside: of items, of an object's fields, of its other fields.
+/// Reads the inner declarations: of a list's items, of an object's fields, and of its undeclared fields.
 fn inner(fields: &mut Fields<'_, '_>, schema: &mut Schema, depth: usize, read: &mut Read) {
     if let Some(items) = fields.get("items") {
         let at = fields.pointer("items");
@@ -309,7 +297,7 @@ fn inner(fields: &mut Fields<'_, '_>, schema: &mut Schema, depth: usize, read: &
     }
 }
 
-/// What is allowed, and what stands for a field that is missing: both must fit what else is declared.
+/// Reads `enum`, `const`, `default` and `examples`. Each value in them must be valid by the rest of the declaration.
 fn values(fields: &mut Fields<'_, '_>, schema: &mut Schema, is_required: bool, work: &mut Budget) {
     match fields.get("enum") {
         None => {}
@@ -326,7 +314,11 @@ fn values(fields: &mut Fields<'_, '_>, schema: &mut Schema, is_required: bool, w
     if let Some(default) = fields.get("default") {
         fit(fields, "default", std::slice::from_ref(default), false, schema, work);
         if is_required {
-            fields.refuse(Code::BadInputs, "default", "a required input is always given: it needs no default");
+            fields.refuse(
+                Code::BadInputs,
+                "default",
+                "a required input cannot have a default, because it is never missing",
+            );
         }
         schema.default = Some(default.clone());
     }
@@ -339,7 +331,7 @@ fn values(fields: &mut Fields<'_, '_>, schema: &mut Schema, is_required: bool, w
     }
 }
 
-/// Each value that a declaration names must be one that it takes.
+/// Reports each of these values that the declaration itself does not allow.
 fn fit(fields: &mut Fields<'_, '_>, name: &str, values: &[Value], is_list: bool, schema: &Schema, work: &mut Budget) {
     let at = fields.pointer(name);
     for (place, value) in values.iter().enumerate() {

@@ -1,24 +1,25 @@
-//! A value against what was declared.
+//! Checks a value against its declaration.
 //!
 //! Invariants
-//! - A message names the field and what it must be, never the value: an input may hold a secret.
-//! - No more problems are told than anyone reads, and looking stops there.
-//! - Work is charged: a pattern's, and that of comparing with every value or field that was declared. When it is used
-//!   up, that is a problem of the input, and looking stops.
+//! - A message names the field and what its value must be, never the value, because an input may contain a secret.
+//! - The number of reported problems is limited. Checking stops at the limit.
+//! - Matching patterns, and comparing with declared values and fields, is charged to a budget. If the budget is spent,
+//!   that is reported as a problem of the input, and checking stops.
 //!
 //! Not here: reading declarations (`declare`).
 
 use serde_json::Value;
 
-use super::{Format, MAX_TOLD, Schema, Type};
+use super::{Format, MAX_PROBLEMS, Schema, Type};
+use crate::definition::fields::unknown;
 use crate::definition::problem::{Code, Problem};
 use crate::expression::template::push_segment;
 use crate::expression::{Budget, EvalError, type_name};
 
-/// Comparing with so many values or names is one step.
+/// How many comparisons with values or names cost one step.
 const COMPARED: usize = 32;
 
-/// Puts defaults where fields are missing, in objects that are there.
+/// Fills in defaults for missing fields, in objects that exist.
 pub(super) fn fill(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -42,9 +43,9 @@ pub(super) fn fill(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Adds whatever is wrong with a value.
+/// Adds the problems of a value.
 pub(super) fn judge(schema: &Schema, value: &Value, at: &mut String, work: &mut Budget, problems: &mut Vec<Problem>) {
-    if problems.len() >= MAX_TOLD || work.is_spent() {
+    if problems.len() >= MAX_PROBLEMS || work.is_spent() {
         return;
     }
     if let Err(EvalError::Steps { .. }) = look(schema, value, at, work, problems) {
@@ -54,7 +55,7 @@ pub(super) fn judge(schema: &Schema, value: &Value, at: &mut String, work: &mut 
     }
 }
 
-/// Looks at one value and what is inside; an error if the work is used up.
+/// Checks one value and its parts; an error if the budget is spent.
 fn look(
     schema: &Schema,
     value: &Value,
@@ -159,18 +160,11 @@ fn object(
         let declared = schema.fields.iter().find(|(known, _)| known == name).map(|(_, schema)| schema);
         match declared.or(schema.others.as_deref()) {
             Some(schema) => below(at, name, |at| judge(schema, value, at, work, problems)),
-            None if schema.closed && problems.len() < MAX_TOLD => {
+            None if schema.closed && problems.len() < MAX_PROBLEMS => {
                 let known = schema.fields.iter().map(|(name, _)| name.as_str());
                 let mut pointer = at.clone();
                 push_segment(&mut pointer, name);
-                problems.push(crate::definition::fields::unknown(
-                    Code::UnknownField,
-                    "input",
-                    pointer,
-                    name,
-                    known,
-                    problems,
-                ));
+                problems.push(unknown(Code::UnknownField, "input", pointer, name, known, problems));
             }
             None => {}
         }
@@ -197,7 +191,7 @@ impl Format {
     }
 }
 
-/// A scheme and something behind it, without spaces.
+/// A scheme followed by text, without spaces.
 fn is_uri(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else { return false };
     let head = scheme.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -205,7 +199,7 @@ fn is_uri(text: &str) -> bool {
     head && tail && !rest.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control())
 }
 
-/// One `@` with something before it and a domain behind it.
+/// One `@` between a name and a domain.
 fn is_email(text: &str) -> bool {
     let Some((name, domain)) = text.rsplit_once('@') else { return false };
     let is_word =
@@ -214,7 +208,7 @@ fn is_email(text: &str) -> bool {
 }
 
 impl Schema {
-    /// Does it take a value of such a type at all?
+    /// Does it allow values of this type?
     pub(super) fn takes(&self, kind: Type) -> bool {
         self.types.is_empty()
             || self.types.iter().any(|own| *own == kind || (kind == Type::Number && *own == Type::Integer))

@@ -1,4 +1,4 @@
-//! Declarations, and what they take.
+//! Tests of declarations: their problems, and the inputs that they accept.
 
 use super::*;
 use expect_test::{Expect, expect};
@@ -14,8 +14,8 @@ fn apply(declared: &Value, additional: bool, inputs: &[Value], expected: Expect)
         match read.apply(Some(input.clone())) {
             Ok(filled) => seen.push_str(&format!("  = {}\n", filled.unwrap_or_default())),
             Err(problems) => {
-                let told = problems.iter().map(|problem| format!("  {} {problem}\n", problem.code.name()));
-                seen.extend(told);
+                let observed = problems.iter().map(|problem| format!("  {} {problem}\n", problem.code.name()));
+                seen.extend(observed);
             }
         }
     }
@@ -185,7 +185,7 @@ fn without_declarations_anything_is_taken_as_it_is() {
 }
 
 #[test]
-fn what_an_older_build_took_asks_for_nothing() {
+fn inputs_that_an_older_build_accepted_require_nothing() {
     let inputs = Inputs::read(&json!({"a": 5, "b": {"type": "text", "pattern": "("}, "c": {"type": "string"}}), true);
     assert!(inputs.apply(Some(json!({"a": 1, "b": 2, "c": "x"}))).is_ok());
     assert!(inputs.apply(Some(json!({"c": 1}))).is_err());
@@ -197,7 +197,7 @@ fn problems_are_counted_and_patterns_are_quick() {
         Inputs::read(&json!({"a": {"type": "array", "items": {"type": "string", "pattern": "^(a+)+$"}}}), true);
     let many: Vec<Value> = (0..10_000).map(Value::from).collect();
     let problems = inputs.apply(Some(json!({"a": many}))).expect_err("numbers");
-    assert_eq!(problems.len(), MAX_TOLD);
+    assert_eq!(problems.len(), MAX_PROBLEMS);
     assert!(inputs.apply(Some(json!({"a": [format!("{}!", "a".repeat(100_000))]}))).is_err());
 }
 

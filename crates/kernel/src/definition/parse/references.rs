@@ -1,11 +1,12 @@
-//! Who may see whom: every path in every template leads to something that exists by then.
+//! Checks every path in every template: its value must exist when the template is resolved.
 //!
 //! Invariants
-//! - A node sees only what certainly came before it: its ancestors. The outputs see every node.
-//! - A secret may be looked at only in the fields that its node's kind marks for it.
-//! - It works on graphs that are no plan, so that its problems come in the same answer.
+//! - A node may use the values of its ancestors only, because only they have certainly settled before it. `outputs` may
+//!   use every node.
+//! - A secret may be used only in the fields that the node's kind allows (`secret_fields`).
+//! - The check also works on an invalid graph, so that its problems are in the same response as those of `plan`.
 //!
-//! Not here: what a path may look like (`expression`), which templates there are (`kind`).
+//! Not here: the syntax of paths (`expression`), which fields contain templates (`kind`).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use crate::expression::template::{self, Survey};
 use crate::expression::{Path, Root, Unavailable};
 use crate::kind;
 
-/// Adds a problem for every expression that cannot be read or looks where it must not.
+/// Adds a problem for every expression that cannot be parsed, and for every path that may not be used.
 pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
     let graph = Graph::new(draft);
     for (at, node) in draft.definition.nodes.iter().enumerate() {
@@ -29,7 +30,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
         for (field, value, survey) in [("with", &node.with, survey), ("if", &source, condition)] {
             let field = child(&draft.node_at[at], field);
             let marked: &[&str] = if field.ends_with("/with") { kind::secret_fields(node.kind) } else { &[] };
-            tell(&field, value, &survey, problems, |pointer, path, place, problems| {
+            report(&field, value, &survey, problems, |pointer, path, place, problems| {
                 let refusal = graph.refusal(path, place.clone(), Some((at, &ancestors)), problems);
                 let inside = if field.ends_with("/with") { Inside::of(node, pointer) } else { Inside::default() };
                 let marked = inside.marked.unwrap_or(marked);
@@ -40,28 +41,28 @@ pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
         }
     }
     let outputs = template::survey(&draft.definition.outputs);
-    tell("/outputs", &draft.definition.outputs, &outputs, problems, |pointer, path, place, problems| {
+    report("/outputs", &draft.definition.outputs, &outputs, problems, |pointer, path, place, problems| {
         let refusal = graph.refusal(path, place.clone(), None, problems);
         let refusal = refusal.or_else(|| elsewhere(path, place.clone(), &Inside::default()));
         refusal.or_else(|| misplaced(pointer, path, place, &[]))
     });
 }
 
-/// What is there to look at only in some places.
+/// The roots that exist only in some fields, for one field.
 #[derive(Default)]
 struct Inside<'p> {
-    /// Within what is done for each item.
+    /// Is the field in the `do` of a FOR_EACH? Then `item` and `index` exist.
     item: bool,
-    /// Within the `match` of a wait.
+    /// Is the field the `match` of a WAIT_FOR_EVENT? Then `event` exists.
     event: bool,
-    /// The pointer from the `with` of what is done for each item.
+    /// In the `do` of a FOR_EACH: the pointer from the `with` in `do`.
     pointer: Option<&'p str>,
-    /// Where secrets may stand in that.
+    /// In the `do` of a FOR_EACH: the fields of the `with` in `do` that may contain secrets.
     marked: Option<&'static [&'static str]>,
 }
 
 impl<'p> Inside<'p> {
-    /// What is there at a pointer from a node's `with`.
+    /// The roots that exist in the field at a pointer from a node's `with`.
     fn of(node: &Node, pointer: &'p str) -> Inside<'p> {
         if node.kind == Kind::WaitForEvent {
             return Inside { event: pointer == "/match", ..Inside::default() };
@@ -78,7 +79,7 @@ impl<'p> Inside<'p> {
     }
 }
 
-/// Why something that is there only in some places may not be looked at here.
+/// The problem if a path uses `item`, `index` or `event` where it does not exist.
 fn elsewhere(path: &Path, place: String, inside: &Inside<'_>) -> Option<Problem> {
     let (name, only) = match path.root() {
         Ok((Root::Item, _)) if !inside.item => ("item", "in do of a FOR_EACH"),
@@ -86,10 +87,10 @@ fn elsewhere(path: &Path, place: String, inside: &Inside<'_>) -> Option<Problem>
         Ok((Root::Event, _)) if !inside.event => ("event", "in match of a WAIT_FOR_EVENT"),
         _ => return None,
     };
-    Some(Problem::new(Code::UnknownRoot, place, format!("{name} is only there {only}")))
+    Some(Problem::new(Code::UnknownRoot, place, format!("{name} can only be used {only}")))
 }
 
-/// Why a callback leads nowhere: it must be one of a node that waits for an answer.
+/// The problem if a path uses the callback of a node that does not exist or does not wait for an answer.
 fn unanswered(draft: &Draft, path: &Path, place: String) -> Option<Problem> {
     let Ok((Root::Callback { node }, _)) = path.root() else { return None };
     let waits = |known: &&Node| known.kind == Kind::WaitForEvent && known.with.get("event").is_none();
@@ -103,7 +104,7 @@ fn unanswered(draft: &Draft, path: &Path, place: String) -> Option<Problem> {
     }
 }
 
-/// Why a secret, or a callback, which is one, may not be looked at here.
+/// The problem if a secret or a callback is used in a field that may not contain secrets. A callback is a secret too.
 fn misplaced(pointer: &str, path: &Path, place: String, marked: &[&str]) -> Option<Problem> {
     let Ok((Root::Secret { .. } | Root::Callback { .. }, _)) = path.root() else { return None };
     let field = pointer.trim_start_matches('/').split('/').next().unwrap_or_default();
@@ -111,7 +112,7 @@ fn misplaced(pointer: &str, path: &Path, place: String, marked: &[&str]) -> Opti
     (!marked.contains(&field)).then(|| Problem::new(Code::MisplacedSecret, place, message))
 }
 
-fn tell(
+fn report(
     at: &str,
     value: &Value,
     survey: &Survey,
@@ -135,7 +136,8 @@ fn tell(
 /// The longest text in which a path is looked for.
 const LONGEST_TEXT: usize = 4_096;
 
-/// Where a path stands in the text that it was read from, if it is written as we would write it.
+/// The position and length of a path in the text of its expression. Returns `None` if the author wrote the path in
+/// another form, such as with brackets.
 fn piece(text: &str, path: &Path) -> Option<(usize, usize)> {
     let written = path.to_string();
     let other = written.strip_prefix("nodes").map(|rest| format!("steps{rest}"));
@@ -153,7 +155,7 @@ fn piece(text: &str, path: &Path) -> Option<(usize, usize)> {
 struct Graph<'d> {
     by_key: BTreeMap<&'d str, usize>,
     sources: Vec<Vec<usize>>,
-    /// Some order is not known, so nothing can be said to be out of it.
+    /// Some edges could not be read. Then a node that seems not to be an ancestor may be one.
     lost_edges: bool,
 }
 
@@ -171,7 +173,7 @@ impl<'d> Graph<'d> {
         Self { by_key, sources, lost_edges: draft.lost_edges }
     }
 
-    /// For each node: does it come before this one?
+    /// Returns for each node whether it is an ancestor of the node `of`.
     fn ancestors(&self, of: usize) -> Vec<bool> {
         let mut seen = vec![false; self.sources.len()];
         let mut open = vec![of];
@@ -185,7 +187,8 @@ impl<'d> Graph<'d> {
         seen
     }
 
-    /// Why a path may not be looked at, from a node with its ancestors or from the outputs.
+    /// The problem if a path may not be used. `from` is the node that uses the path, with its ancestors; `None` stands
+    /// for `outputs`.
     fn refusal(
         &self,
         path: &Path,
@@ -206,7 +209,7 @@ impl<'d> Graph<'d> {
             return Some(unknown(Code::UnknownNode, "node", at, key, self.by_key.keys().copied(), problems));
         };
         let message = match from {
-            Some((own, _)) if own == target => format!("{key} cannot see itself"),
+            Some((own, _)) if own == target => format!("{key} cannot use its own values"),
             Some((_, ancestors)) if !ancestors[target] && !self.lost_edges => {
                 format!("{key} does not come before this node: add it to needs, or an edge from it")
             }

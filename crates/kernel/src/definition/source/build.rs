@@ -1,11 +1,11 @@
-//! From the parser's events to a value, with a tree of places beside it.
+//! Builds a value from the events of the YAML parser, and a tree of `Spot`s with the location of each value.
 //!
 //! Invariants
-//! - A spot has as many children as its value, in the same order.
-//! - A copy is charged before it is made: an alias costs what it stands for, an anchor what it keeps.
-//! - Nothing here calls itself: the depth of a text is not the depth of our stack.
+//! - A spot has one child for each item or field of its value, in the same order.
+//! - A copy is charged before it is made. An alias and an anchor cost as much as the value that they copy.
+//! - There is no recursion here, so a deeply nested text cannot overflow the stack.
 //!
-//! Not here: lines and columns of problems that are found later (`place`).
+//! Not here: the lines and columns of problems that later steps find (`place`).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::definition::fields::child;
 use crate::definition::parse::{MAX_POINTER_LEN, MAX_PROBLEMS};
 use crate::definition::problem::{Code, Problem};
 
-/// A place in the text, from where it begins.
+/// A range of the text, with the line and column of its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) start: usize,
@@ -27,7 +27,7 @@ pub(super) struct Range {
     pub(super) column: u32,
 }
 
-/// Where a value stands, with its name if it has one.
+/// The location of a value in the text, and of its key if it is a field.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spot {
     pub(super) key: Option<Range>,
@@ -35,7 +35,7 @@ pub(super) struct Spot {
     pub(super) children: Vec<Spot>,
 }
 
-/// How much a value is.
+/// The size of a value, which counts towards the limits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weight {
     values: usize,
@@ -51,7 +51,7 @@ struct Built {
     weight: Weight,
 }
 
-/// A list or an object that is still open.
+/// A list or an object whose end has not been read yet.
 #[derive(Debug)]
 struct Frame {
     start: Range,
@@ -67,7 +67,7 @@ enum Open {
     Object { fields: Map<String, Value>, key: Option<Key>, merged: Vec<Built> },
 }
 
-/// A name whose value is awaited.
+/// A key whose value has not been read yet.
 #[derive(Debug)]
 struct Key {
     name: String,
@@ -78,19 +78,19 @@ struct Key {
 #[derive(Debug, PartialEq, Eq)]
 enum Role {
     Field,
-    /// It was given before: what follows is read, and not kept.
+    /// The key is a duplicate: its value is read, but not stored.
     Repeated,
-    /// `<<`: the fields of what follows, where they are not given.
+    /// The key is `<<`: the fields of its value are added to the object, except those that the object has itself.
     Merge,
 }
 
-const BRACES: &str = "{{ begins an object in an object here: write ${{ … }}, or put quotes around it";
-const COLON: &str = "a colon with a space behind it makes a key: put quotes around the text";
+const BRACES: &str = "unquoted {{ begins a YAML object: write ${{ … }}, or put quotes around the text";
+const COLON: &str = "a colon followed by a space makes a key: put quotes around the text";
 
 /// Why reading stops.
 type Stop = Box<Problem>;
 
-/// The value of a text with its places, or nothing and the problem that stopped it.
+/// The value of a text with its locations, or `None` and the problem at which reading stopped.
 pub(super) fn build(text: &str) -> (Option<(Value, Spot)>, Vec<Problem>) {
     let mut options = Options::default();
     options.set_emit_comments(false);
@@ -126,7 +126,7 @@ fn too_deep() -> String {
 struct Builder<'t> {
     text: &'t str,
     stack: Vec<Frame>,
-    /// What aliases may stand for, once it is complete.
+    /// The values of anchors, which aliases repeat. A value is added when it has been read to its end.
     anchors: BTreeMap<usize, Built>,
     spent: Weight,
     documents: usize,
@@ -143,7 +143,7 @@ impl Builder<'_> {
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
-                let one = if self.documents == 1 { Ok(()) } else { Err("there may be only one document") };
+                let one = if self.documents == 1 { Ok(()) } else { Err("a text may contain only one YAML document") };
                 one.map_err(|message| self.stop(Code::Syntax, at, message))
             }
             Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref(), at),
@@ -226,7 +226,7 @@ impl Builder<'_> {
             Some("str") => Ok(Value::String(text.to_owned())),
             Some("int" | "float" | "bool" | "null") => {
                 let value = plain()?;
-                let wrong = || self.stop(Code::Syntax, at, "the value is not of the type that its tag says");
+                let wrong = || self.stop(Code::Syntax, at, "the value does not have the type of its tag");
                 if fits(&value) { Ok(value) } else { Err(wrong()) }
             }
             _ => Err(self.unsupported(tag, at)),
@@ -278,7 +278,7 @@ impl Builder<'_> {
             return Err(self.stop(Code::Syntax, at, "a key must be text, not an alias"));
         }
         let Some(weight) = self.anchors.get(&id).map(|built| built.weight) else {
-            return Err(self.stop(Code::Syntax, at, "an alias cannot stand inside what it stands for"));
+            return Err(self.stop(Code::Syntax, at, "an alias cannot be inside the value that it repeats"));
         };
         if self.stack.len() + weight.height > MAX_DEPTH {
             return Err(self.stop(Code::TooDeep, at, &too_deep()));
@@ -288,7 +288,7 @@ impl Builder<'_> {
         self.put(copy, 0)
     }
 
-    /// Puts a value where it belongs, and keeps a copy if it has an anchor.
+    /// Adds a value to the list or object that is being read, and stores a copy if the value has an anchor.
     fn put(&mut self, built: Built, anchor: usize) -> Result<(), Stop> {
         if anchor > 0 {
             self.charge(built.weight, built.spot.value)?;
@@ -323,7 +323,7 @@ impl Builder<'_> {
         misplaced.map_or(Ok(()), |at| Err(stop(at)))
     }
 
-    /// The object that waits for a name.
+    /// The object that is being read, if its next event must be a key.
     fn awaits_key(&mut self) -> Option<(&Map<String, Value>, &mut Option<Key>)> {
         match &mut self.stack.last_mut()?.open {
             Open::Object { fields, key, .. } if key.is_none() => Some((fields, key)),
@@ -335,11 +335,11 @@ impl Builder<'_> {
         self.spent.values += weight.values;
         self.spent.bytes += weight.bytes;
         if self.spent.values > MAX_VALUES {
-            let message = format!("there are more than {MAX_VALUES} values, with those that aliases repeat");
+            let message = format!("there are more than {MAX_VALUES} values, counting the copies that aliases make");
             return Err(self.stop(Code::TooLarge, at, &message));
         }
         if self.spent.bytes > MAX_EXPANDED {
-            let message = format!("there are more than {MAX_EXPANDED} bytes, with those that aliases repeat");
+            let message = format!("there are more than {MAX_EXPANDED} bytes, counting the copies that aliases make");
             return Err(self.stop(Code::TooLarge, at, &message));
         }
         Ok(())
@@ -361,7 +361,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Where reading is.
+    /// The pointer of the value that is being read.
     fn pointer(&self) -> String {
         let at = self.stack.iter().fold(String::new(), |at, frame| match &frame.open {
             _ if at.len() > MAX_POINTER_LEN => at,
@@ -373,7 +373,7 @@ impl Builder<'_> {
     }
 }
 
-/// Takes an object, or each of a list of them.
+/// Reads the value of `<<`: an object, or a list of objects.
 fn merge(built: Built, merged: &mut Vec<Built>) -> Result<(), ()> {
     match built.value {
         Value::Object(_) => merged.push(built),

@@ -1,8 +1,8 @@
-//! Where a problem stands in the text.
+//! Finds the location of a problem in the text.
 //!
 //! Invariants
-//! - A place that cannot be found exactly is that of the nearest thing around it.
-//! - What is shown of a text is a part of one line, and short.
+//! - If the exact location is unknown, the location of the nearest enclosing value is used.
+//! - The excerpt of the text is short, and never longer than one line.
 //!
 //! Not here: reading the text (`build`).
 
@@ -11,12 +11,12 @@ use serde_json::Value;
 use super::build::{Range, Spot};
 use crate::definition::problem::{Code, Part, Problem};
 
-/// The most characters that are shown of a text.
+/// The longest excerpt, in characters.
 const LONGEST_SHOWN: usize = 120;
-/// The longest text in which a piece is looked for.
+/// The longest text that is searched for a part of a value.
 const LONGEST_SEARCHED: usize = 16 << 10;
 
-/// The problem with the place that its pointer means.
+/// The problem with the location of its pointer.
 pub(super) fn locate(text: &str, value: &Value, spots: &Spot, problem: Problem) -> Problem {
     let (value, spot) = walk(value, spots, &problem.pointer);
     let piece = match (problem.part, value) {
@@ -35,7 +35,7 @@ pub(super) fn at_range(text: &str, at: Range, problem: Problem) -> Problem {
     Problem { line: Some(at.line.max(1)), column: Some(at.column.max(1)), text: shown, ..problem }
 }
 
-/// A problem of the text at a mark of the parser's.
+/// A problem of the text at a position that the parser reported.
 pub(super) fn at_mark(text: &str, at: Range, code: Code, message: &str) -> Problem {
     at_range(text, at, Problem::new(code, "", message))
 }
@@ -49,7 +49,7 @@ pub(super) fn at_byte(text: &str, at: usize, problem: Problem) -> Problem {
     at_range(text, Range { start: at, end: at, line: small(line), column: small(column) }, problem)
 }
 
-/// What a pointer leads to, or the last thing on the way that is there.
+/// The value at a pointer. If it does not exist, the last value on the way that exists.
 fn walk<'v>(value: &'v Value, spot: &'v Spot, pointer: &str) -> (&'v Value, &'v Spot) {
     pointer
         .split('/')
@@ -73,8 +73,8 @@ fn step<'v>((value, spot): (&'v Value, &'v Spot), segment: &str) -> Option<(&'v 
     Some((inner, spot.children.get(at)?))
 }
 
-/// The range of a piece of a value's text, if the value stands in the source as it is: in one line, or in a block
-/// of lines that begins with `|`.
+/// The range of a part of a value's text. It is known only if the source contains the value unchanged: in one line, or
+/// in a block of lines that begins with `|`.
 fn piece(text: &str, at: Range, value: &str, start: usize, length: Option<usize>) -> Option<Range> {
     let written = text.get(at.start..at.end).filter(|written| written.len() <= LONGEST_SEARCHED)?.trim_end();
     let start = start.min(value.len());
@@ -92,7 +92,7 @@ fn piece(text: &str, at: Range, value: &str, start: usize, length: Option<usize>
     Some(Range { start: line_at.start + before.len(), end: line_at.start + end, column, ..line_at })
 }
 
-/// Where the text begins of a value that is written in one line, with or without quotes.
+/// The range of a value that is written in one line. It begins after the opening quote, if there is one.
 fn quoted(at: Range, written: &str, value: &str) -> Option<Range> {
     let inner = written.strip_prefix(['"', '\'']).and_then(|inner| inner.strip_suffix(['"', '\'']));
     match inner {
@@ -102,7 +102,8 @@ fn quoted(at: Range, written: &str, value: &str) -> Option<Range> {
     }
 }
 
-/// Where a line of a block begins, if it stands there as it is; all of them are indented as the first.
+/// The range that begins with a line of a block, if the source contains the line unchanged. All lines of a block have
+/// the indentation of its first line.
 fn block_line(text: &str, at: Range, before: &str, line: &str) -> Option<Range> {
     let mut start = at.start;
     let skipped = before.matches('\n').count();

@@ -1,9 +1,9 @@
-//! What a plain word of YAML is: null, a boolean, a number, or text.
+//! The value of an unquoted YAML scalar: null, a boolean, a number, or text.
 //!
 //! Invariants
-//! - The core schema of YAML 1.2, but for numbers with needless zeros before them, which are text.
-//! - Whatever is a value of JSON is the same value here.
-//! - An integer that 64 bits do not hold is refused, never rounded.
+//! - Scalars are read by the core schema of YAML 1.2, except for numbers with needless leading zeros, which are text.
+//! - A JSON value is the same value here.
+//! - An integer that does not fit into 64 bits is refused, never rounded.
 //!
 //! Not here: quoted text, which is always text (`build`).
 
@@ -11,7 +11,7 @@ use serde_json::{Number, Value};
 
 use crate::exact;
 
-/// The value of a plain word, or why it has none.
+/// The value of an unquoted scalar, or a message that says why it has no value.
 pub(super) fn plain(text: &str) -> Result<Value, String> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -27,7 +27,7 @@ fn number(text: &str) -> Result<Option<Number>, String> {
         return Ok(None);
     }
     let not_finite = || format!("{text} is not a finite number");
-    let beyond = || format!("{text} is an integer that 64 bits do not hold: put quotes around it");
+    let beyond = || format!("{text} is an integer that does not fit into 64 bits: put quotes around it");
     if matches!(unsigned, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN") {
         return Err(not_finite());
     }
@@ -48,7 +48,7 @@ fn number(text: &str) -> Result<Option<Number>, String> {
     if !is_decimal(unsigned) {
         return Ok(None);
     }
-    // What JSON would not take: `+1`, `.5`, `5.`, and what is too large.
+    // Numbers that are not valid JSON: `+1`, `.5`, `5.`, and numbers that are too large.
     let whole = text.strip_prefix('+').filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     if let Some(number) = whole.and_then(|text| text.parse::<u64>().ok()) {
         return Ok(Some(number.into()));
@@ -57,7 +57,7 @@ fn number(text: &str) -> Result<Option<Number>, String> {
     number.map(Some).ok_or_else(not_finite)
 }
 
-/// Digits with a point and an exponent, and no zero before them that is not needed.
+/// Is this a decimal number, with or without point and exponent, and without a needless leading zero?
 fn is_decimal(text: &str) -> bool {
     let (mantissa, exponent) = text.split_once(['e', 'E']).map_or((text, None), |(m, e)| (m, Some(e)));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));

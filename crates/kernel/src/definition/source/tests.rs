@@ -1,4 +1,4 @@
-//! Texts, and what they are read as.
+//! Tests of reading texts: their values, problems and locations.
 
 use super::*;
 use expect_test::{Expect, expect};
@@ -88,14 +88,14 @@ fn an_anchor_on_a_key_stands_for_the_key() {
             {"a":"b","c":["a","b"]}
             {"y":"<<","x":1}
             1:1 syntax [!custom] /a: unsupported tag !custom
-            1:7 syntax [a] /a: the value is not of the type that its tag says
-            1:21 syntax [*a] /a/c: an alias cannot stand inside what it stands for
+            1:7 syntax [a] /a: the value does not have the type of its tag
+            1:21 syntax [*a] /a/c: an alias cannot be inside the value that it repeats
         "#]],
     );
 }
 
 #[test]
-fn a_slip_is_told_with_its_place() {
+fn a_mistake_is_reported_with_its_position() {
     check(
         &[
             "a: 1\nb: {c: 1, \"c\": 2}\na: 3\n",
@@ -131,19 +131,19 @@ fn a_slip_is_told_with_its_place() {
             2:2 syntax [] illegal placement of ':' indicator
             3:2 syntax [] while parsing a block mapping, did not find expected key
             1:4 syntax [] while parsing node, found unknown anchor
-            1:8 syntax [*a] /a/0: an alias cannot stand inside what it stands for
+            1:8 syntax [*a] /a/0: an alias cannot be inside the value that it repeats
             1:4 syntax [!custom] /a: unsupported tag !custom
-            1:10 syntax [x] /a: the value is not of the type that its tag says
-            2:1 syntax [---] there may be only one document
+            1:10 syntax [x] /a: the value does not have the type of its tag
+            2:1 syntax [---] a text may contain only one YAML document
             1:4 bad_value [.nan] /a: .nan is not a finite number
             1:4 bad_value [1e400] /a: 1e400 is not a finite number
-            1:9 bad_value [18446744073709551616] /a/b/0: 18446744073709551616 is an integer that 64 bits do not hold: put quotes around it
-            1:4 bad_value [-9223372036854775809] /a: -9223372036854775809 is an integer that 64 bits do not hold: put quotes around it
-            1:4 bad_value [+99999999999999999999] /a: +99999999999999999999 is an integer that 64 bits do not hold: put quotes around it
-            1:4 bad_value [0x1FFFFFFFFFFFFFFFFF] /a: 0x1FFFFFFFFFFFFFFFFF is an integer that 64 bits do not hold: put quotes around it
-            1:7 bad_value [99999999999999999999] /a: 99999999999999999999 is an integer that 64 bits do not hold: put quotes around it
+            1:9 bad_value [18446744073709551616] /a/b/0: 18446744073709551616 is an integer that does not fit into 64 bits: put quotes around it
+            1:4 bad_value [-9223372036854775809] /a: -9223372036854775809 is an integer that does not fit into 64 bits: put quotes around it
+            1:4 bad_value [+99999999999999999999] /a: +99999999999999999999 is an integer that does not fit into 64 bits: put quotes around it
+            1:4 bad_value [0x1FFFFFFFFFFFFFFFFF] /a: 0x1FFFFFFFFFFFFFFFFF is an integer that does not fit into 64 bits: put quotes around it
+            1:7 bad_value [99999999999999999999] /a: 99999999999999999999 is an integer that does not fit into 64 bits: put quotes around it
             1:4 syntax [] while parsing a quoted scalar, found unknown escape character
-            1:5 syntax [] a colon with a space behind it makes a key: put quotes around the text
+            1:5 syntax [] a colon followed by a space makes a key: put quotes around the text
             {"a":1}
             1:1 syntax [] unclosed bracket '{'
             1:5 nul [] the text holds a NUL character, which cannot be stored
@@ -181,15 +181,15 @@ fn what_would_grow_is_refused_before_it_does() {
         }
     }
     expect![[r#"
-        5:7 too_large there are more than 200000 values, with those that aliases repeat
-        2:25 too_large there are more than 8388608 bytes, with those that aliases repeat
-        1:174 too_large there are more than 8388608 bytes, with those that aliases repeat
+        5:7 too_large there are more than 200000 values, counting the copies that aliases make
+        2:25 too_large there are more than 8388608 bytes, counting the copies that aliases make
+        1:174 too_large there are more than 8388608 bytes, counting the copies that aliases make
         1:256 too_deep nests deeper than 64
         65:65 too_deep nests deeper than 64
         2:5 too_deep nests deeper than 64
-        1:400000 too_large there are more than 200000 values, with those that aliases repeat
+        1:400000 too_large there are more than 200000 values, counting the copies that aliases make
         0:0 too_large the text is larger than 4194304 bytes
-        2:25163 too_large there are more than 8388608 bytes, with those that aliases repeat
+        2:25163 too_large there are more than 8388608 bytes, counting the copies that aliases make
     "#]]
     .assert_eq(&seen);
 }
@@ -209,7 +209,7 @@ fn any_json() -> impl Strategy<Value = Value> + Clone {
         any::<u64>().prop_map(Value::from),
         any::<f64>().prop_map(Value::from),
         "\\PC{0,8}".prop_map(Value::from),
-        // YAML takes DEL and its like only as escapes.
+        // YAML allows DEL and similar control characters only as escapes.
         "[\\x01-\\x7e\u{85}\u{2028}\u{feff}é😀]{0,6}".prop_map(Value::from),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
@@ -220,7 +220,7 @@ fn any_json() -> impl Strategy<Value = Value> + Clone {
     })
 }
 
-/// Every value is where its spot says, so a problem of it would be too.
+/// Checks that every value is at the location of its spot, so that problems are reported at the right place.
 fn spots_fit(value: &Value, spot: &Spot) -> bool {
     match value {
         Value::Array(items) => {

@@ -1,7 +1,7 @@
-//! The order of each row's items: first as somebody who follows the edges meets them, then with fewer crossings.
+//! The order of the items in each row. A depth-first search gives the first order; sweeps then reduce the crossings.
 //!
 //! Invariants
-//! - Sweeps are bounded, and end early when they no longer help; the best order seen is kept.
+//! - The number of sweeps is limited, and they stop when they no longer reduce the crossings. The best order is kept.
 
 use super::Graph;
 
@@ -11,7 +11,7 @@ const FRACTION: usize = 1_024;
 
 /// Puts every item into its row, in a good order.
 pub(super) fn order(graph: &mut Graph, rows: usize) {
-    graph.rows = met(graph, rows);
+    graph.rows = visited(graph, rows);
     number(graph);
     let (mut best, mut fewest) = (graph.rows.clone(), crossings(graph));
     let mut in_vain = 0;
@@ -33,8 +33,8 @@ pub(super) fn order(graph: &mut Graph, rows: usize) {
     number(graph);
 }
 
-/// Depth first, branches in their author's order: a tree is drawn without a crossing.
-fn met(graph: &mut Graph, rows: usize) -> Vec<Vec<usize>> {
+/// A depth-first search, with branches in their author's order: a tree is drawn without a crossing.
+fn visited(graph: &mut Graph, rows: usize) -> Vec<Vec<usize>> {
     let mut found = vec![Vec::new(); rows];
     let mut seen = vec![false; graph.items.len()];
     let mut open: Vec<usize> = (0..graph.items.len()).rev().filter(|at| graph.items[*at].up.is_empty()).collect();
@@ -55,7 +55,7 @@ fn number(graph: &mut Graph) {
     }
 }
 
-/// Sorts a row by where its items' neighbours are on average; one without neighbours stays where it is.
+/// Sorts the items of a row by the average position of their neighbours. An item without neighbours keeps its position.
 fn sort(graph: &mut Graph, row: usize, by_upper: bool) {
     let mut keyed: Vec<(usize, usize)> = Vec::with_capacity(graph.rows[row].len());
     for &at in &graph.rows[row] {
@@ -83,7 +83,7 @@ fn crossings(graph: &mut Graph) -> usize {
             let mut ends: Vec<usize> = graph.items[from].down.iter().map(|to| graph.place[*to]).collect();
             graph.steps += ends.len() + 1;
             ends.sort_unstable();
-            // Whoever came before and ends further right is crossed. Lines of one item do not cross.
+            // A line crosses every earlier line that ends further right. Lines of one item do not cross.
             all += ends.iter().map(|end| count - passed.up_to(*end)).sum::<usize>();
             for end in ends {
                 passed.add(end);
@@ -94,7 +94,7 @@ fn crossings(graph: &mut Graph) -> usize {
     all
 }
 
-/// Counts by position, with their sums up to one: a Fenwick tree.
+/// A Fenwick tree: counts by position, and the sum of all counts up to a position.
 struct Counts(Vec<usize>);
 
 impl Counts {
@@ -110,7 +110,7 @@ impl Counts {
         }
     }
 
-    /// How many are at this position or before it.
+    /// The sum of the counts at this position and before it.
     fn up_to(&self, position: usize) -> usize {
         let (mut at, mut sum) = (position + 1, 0);
         while at > 0 {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::draw::layout::Item;
 
-    /// Two rows with these lines between them, each a pair of numbers.
+    /// Two rows with lines between them. Each line is a pair of item numbers.
     fn between(upper: usize, lower: usize, lines: &[(usize, usize)]) -> Graph {
         let item = |row| Item { row, width: 1, is_box: true, weight: 1, up: Vec::new(), down: Vec::new() };
         let mut items: Vec<Item> = (0..upper).map(|_| item(0)).chain((0..lower).map(|_| item(1))).collect();

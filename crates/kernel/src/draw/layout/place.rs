@@ -1,4 +1,4 @@
-//! The columns: every item as close to its neighbours' middle as its row permits.
+//! The columns of the items: each item is as close to the middle of its neighbours as its row allows.
 //!
 //! Invariants
 //! - In a row, the order stays as it is and items are at least `APART` from one another.
@@ -6,7 +6,7 @@
 
 use super::{APART, Graph, MARGIN, Way};
 
-/// Down, up, and so on; then by both sides.
+/// The number of sweeps. They go down and up in turn; the last sweeps align items with both sides.
 const SWEEPS: usize = 8;
 const SWEEPS_BY_BOTH: usize = 16;
 
@@ -17,7 +17,7 @@ enum By {
     Both,
 }
 
-/// Places every item; answers where the rightmost one ends.
+/// Places every item, and returns the right edge of the rightmost one.
 pub(super) fn place(graph: &mut Graph, ways: &[Way]) -> i32 {
     for row in 0..graph.rows.len() {
         let mut right = 0;
@@ -50,15 +50,15 @@ pub(super) fn place(graph: &mut Graph, ways: &[Way]) -> i32 {
     (right + margin - left) as i32
 }
 
-/// Neighbours that have to stand side by side: where they would like to be on average, and how firmly.
+/// Adjacent items that must be moved together: the sum of their wished positions, and their weight.
 struct Group {
     sum: i64,
     weight: i64,
     count: usize,
 }
 
-/// Moves a row's items as close to where they would like to be as their distances permit: the least sum of
-/// weighted squares, found by joining neighbours that get in each other's way.
+/// Moves the items of a row as close to their wished positions as their distances allow. This is the least sum of
+/// weighted squares, found by grouping neighbours whose positions conflict.
 fn settle(graph: &mut Graph, row: usize, by: By) {
     let offsets = offsets(graph, row);
     let mut groups: Vec<Group> = Vec::new();
@@ -67,7 +67,7 @@ fn settle(graph: &mut Graph, row: usize, by: By) {
         let (wish, weight) = wish(graph, at, by);
         graph.steps += item.up.len() + item.down.len() + 1;
         let mut group = Group { sum: (wish - offset) * weight, weight, count: 1 };
-        // The mean of those before must not be greater.
+        // While the mean position of the group before is greater, merge the two groups.
         while let Some(before) = groups.pop_if(|before| before.sum * group.weight > group.sum * before.weight) {
             group.sum += before.sum;
             group.weight += before.weight;
@@ -81,7 +81,7 @@ fn settle(graph: &mut Graph, row: usize, by: By) {
     }
 }
 
-/// How far each item of a row is from the first if all stand as close as they may.
+/// The distance of each item of a row from the first, if all are as close as allowed.
 fn offsets(graph: &Graph, row: usize) -> Vec<i64> {
     let (mut offsets, mut last) = (Vec::with_capacity(graph.rows[row].len()), None);
     let mut offset = 0;
@@ -95,8 +95,8 @@ fn offsets(graph: &Graph, row: usize) -> Vec<i64> {
     offsets
 }
 
-/// The middle of an item's neighbours, and its weight; one without any likes it where it is. In the end a bend
-/// follows the other bends of its line only, so that long lines become straight.
+/// The wished position of an item, the middle of its neighbours, and its weight. An item without neighbours stays where
+/// it is. In the last sweeps, a bend follows only the other bends of its line, so that long lines become straight.
 fn wish(graph: &Graph, at: usize, by: By) -> (i64, i64) {
     let item = &graph.items[at];
     let near =
@@ -115,7 +115,7 @@ fn mean<'a>(graph: &Graph, near: impl Iterator<Item = &'a usize>) -> Option<i64>
     (count > 0).then(|| sum.div_euclid(count))
 }
 
-/// Items that have nobody but each other: the rows of a chain.
+/// Chains: items that have only each other as neighbours.
 fn chains(graph: &Graph) -> Vec<Vec<usize>> {
     let next = |at: usize| match graph.items[at].down[..] {
         [to] if graph.items[to].up.len() == 1 => Some(to),
@@ -126,8 +126,7 @@ fn chains(graph: &Graph) -> Vec<Vec<usize>> {
     firsts.map(|first| std::iter::successors(Some(first), |at| next(*at)).collect()).collect()
 }
 
-/// Puts items under each other, if there is a column in which none of them is in the way of its
-/// neighbours.
+/// Aligns items in one column, if there is a column in which none of them overlaps its neighbours.
 fn straighten(graph: &mut Graph, line: &[usize]) {
     let (mut left, mut right, mut sum) = (i64::MIN, i64::MAX, 0);
     for &at in line {

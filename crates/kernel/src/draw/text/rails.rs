@@ -1,13 +1,13 @@
-//! Rails: one column for each node that something above leads to and that is still to come.
+//! Rails: one column for each node that is not drawn yet and has a source that is drawn.
 //!
 //! Invariants
-//! - A node has one column at most; once it was written, the first of its own targets may have it.
-//! - A line that only passes a rail does not touch it.
+//! - A node has at most one column. After the node is drawn, its first successor may use the column.
+//! - A horizontal line that crosses a rail does not connect to it.
 
 use super::targets;
 use crate::draw::Drawing;
 
-/// What is in one place beside the text.
+/// The content of one cell beside the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rail {
     None,
@@ -18,8 +18,8 @@ pub(super) enum Rail {
 const PASSES: Rail = Rail::Line { up: true, down: true, left: false, right: false };
 const ACROSS: Rail = Rail::Line { up: false, down: false, left: true, right: true };
 
-/// The rails of every line, and the node that it is about; no node for a line that only joins. Nothing if they would
-/// be wider than this anywhere.
+/// The rails of every line, and the node of the line; `None` for a line that only joins rails. Returns `None` if a line
+/// would be wider than `widest`.
 pub(super) fn rails(drawing: &Drawing, widest: usize) -> Option<Vec<(Vec<Rail>, Option<usize>)>> {
     let mut lines = Vec::new();
     let mut columns: Vec<Option<usize>> = Vec::new();
@@ -48,7 +48,8 @@ pub(super) fn rails(drawing: &Drawing, widest: usize) -> Option<Vec<(Vec<Rail>, 
     Some(lines)
 }
 
-/// The column of a target: its own, the source's if that is free, or the next free one.
+/// The column of a target: the column that it has already, else the source's column if that is free, else the next free
+/// column.
 fn lead(columns: &mut Vec<Option<usize>>, from: usize, target: usize) -> usize {
     let known = columns.iter().position(|waiting| *waiting == Some(target));
     let column = known.unwrap_or_else(|| free(columns, from));
@@ -56,7 +57,7 @@ fn lead(columns: &mut Vec<Option<usize>>, from: usize, target: usize) -> usize {
     column
 }
 
-/// The first free column from one on, a new one if need be.
+/// The first free column at or after `from`; a new column if none is free.
 fn free(columns: &mut Vec<Option<usize>>, from: usize) -> usize {
     let found = columns.iter().skip(from).position(Option::is_none).map(|at| at + from);
     found.unwrap_or_else(|| {
@@ -83,7 +84,7 @@ fn joint(column: usize, led: &[usize], before: &[Option<usize>], after: &[Option
     spaced(rails, Some((first, last)))
 }
 
-/// The same with a place between columns, on which a joint goes on.
+/// The same rails with a cell between columns, through which a joint continues.
 fn spaced(rails: Vec<Rail>, joint: Option<(usize, usize)>) -> Vec<Rail> {
     let between = |at: usize| joint.is_some_and(|(first, last)| (first..last).contains(&at));
     let count = rails.len();

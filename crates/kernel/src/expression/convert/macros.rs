@@ -1,7 +1,7 @@
-//! Macros, recognised in what the parser made of them.
+//! Macros, such as `has` and `map`. The parser expands them, and this file recognises the expansions.
 //!
 //! Invariants
-//! - A variable hides whatever has its name outside, and is no path.
+//! - A variable hides a root or an outer variable of the same name. A use of the variable is not a path.
 
 use cel::IdedExpr;
 use cel::common::ast::{ComprehensionExpr, Expr, LiteralValue, operators};
@@ -24,7 +24,7 @@ pub(super) fn usage(name: &str) -> Option<&'static str> {
 
 impl Converter<'_> {
     pub(super) fn comprehension(&mut self, tree: &IdedExpr, made: &ComprehensionExpr) -> Result<Kind, ParseError> {
-        let (goal, filter, body) = recognise(made).ok_or_else(|| self.fail(tree, "this macro does not exist here"))?;
+        let (goal, filter, body) = recognise(made).ok_or_else(|| self.fail(tree, "this macro is not supported"))?;
         let over = self.node(&made.iter_range)?;
         self.variables.push(made.iter_var.clone());
         let filter = filter.map(|filter| self.node(filter)).transpose()?;

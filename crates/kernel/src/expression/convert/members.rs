@@ -1,15 +1,16 @@
-//! Chains of members: a root and the way from it become one path; a way from anything else stays a way.
+//! Chains of members, such as `a.b[0].c`. A chain that begins with a root becomes one path. A chain after any other
+//! expression stays a chain of selections.
 //!
 //! Invariants
-//! - A path is as long as what is written allows: it ends where something is computed.
-//! - `nodes` and `secrets` are no values: what is taken of them is always said in full.
+//! - A path is as long as possible: it ends at the first segment that is computed.
+//! - `nodes` and `secrets` are not values themselves. An expression must name one node and its part, or one secret.
 
 use cel::IdedExpr;
 use cel::common::ast::{Expr, LiteralValue, operators};
 
 use super::{Converter, ParseError};
 use crate::access::secret;
-use crate::expression::ast::{Kind, Node, Place, Start};
+use crate::expression::ast::{ExpressionNode, Kind, PathLookup, Start};
 use crate::expression::path::{MAX_SEGMENTS, Path, ROOTS, Root, Segment, Unavailable};
 use crate::expression::syntax;
 use crate::ids::NodeKey;
@@ -18,7 +19,7 @@ use crate::ids::NodeKey;
 enum Link<'t> {
     Static(u64, Segment),
     Computed(u64, &'t IdedExpr),
-    /// Only the last: is the field there?
+    /// `has(…)`: does the field exist? Only the last link of a chain can be this.
     Has(u64, &'t str),
 }
 
@@ -28,7 +29,7 @@ impl Converter<'_> {
         let mut links = links.into_iter().peekable();
         let start = match &base.expr {
             Expr::Ident(name) => match self.variables.iter().rev().position(|known| known == name) {
-                Some(up) => Node { place: base.id, kind: Kind::Variable(up) },
+                Some(up) => ExpressionNode { place: base.id, kind: Kind::Variable(up) },
                 None => {
                     let mut path = Path { root: root(name), segments: Vec::new() };
                     let mut has = false;
@@ -37,7 +38,7 @@ impl Converter<'_> {
                         path.segments.push(link.segment());
                     }
                     let place = self.place(base, path)?;
-                    Node { place: base.id, kind: if has { Kind::HasPath(place) } else { Kind::Path(place) } }
+                    ExpressionNode { place: base.id, kind: if has { Kind::HasPath(place) } else { Kind::Path(place) } }
                 }
             },
             _ => self.node(base)?,
@@ -47,19 +48,21 @@ impl Converter<'_> {
         for link in links {
             self.depth += 1;
             node = match link {
-                Link::Static(place, segment) => Node { place, kind: Kind::Select(Box::new(node), segment) },
-                Link::Computed(place, index) => Node { place, kind: Kind::Index(Box::new([node, self.node(index)?])) },
-                Link::Has(place, field) => Node { place, kind: Kind::Has(Box::new(node), field.to_owned()) },
+                Link::Static(place, segment) => ExpressionNode { place, kind: Kind::Select(Box::new(node), segment) },
+                Link::Computed(place, index) => {
+                    ExpressionNode { place, kind: Kind::Index(Box::new([node, self.node(index)?])) }
+                }
+                Link::Has(place, field) => ExpressionNode { place, kind: Kind::Has(Box::new(node), field.to_owned()) },
             };
         }
         if self.depth > super::MAX_DEPTH {
-            return Err(self.fail(tree, format!("nests deeper than {}: take it apart", super::MAX_DEPTH)));
+            return Err(self.fail(tree, format!("nests deeper than {}: split the expression", super::MAX_DEPTH)));
         }
         self.depth = depth;
         Ok(node.kind)
     }
 
-    fn place(&mut self, base: &IdedExpr, path: Path) -> Result<Place, ParseError> {
+    fn place(&mut self, base: &IdedExpr, path: Path) -> Result<PathLookup, ParseError> {
         if path.segments.len() > MAX_SEGMENTS {
             return Err(self.fail(base, format!("a path has at most {MAX_SEGMENTS} segments")));
         }
@@ -82,10 +85,11 @@ impl Converter<'_> {
             Root::Event => Start::Event,
         };
         self.paths.push(path);
-        Ok(Place { path: self.paths.len() - 1, start, skip })
+        Ok(PathLookup { path: self.paths.len() - 1, start, skip })
     }
 
-    /// A name with a minus is the likeliest slip of all, so its message shows the whole cure.
+    /// Refuses a name with a minus, such as `inputs.order-id`, which the parser reads as a subtraction. The mistake is
+    /// common, so the message shows what to write.
     pub(super) fn refuse_minus(&self, tree: &IdedExpr, left: &IdedExpr, right: &IdedExpr) -> Result<(), ParseError> {
         let (Expr::Ident(name), _) = (&unchain(right).0.expr, ()) else { return Ok(()) };
         if ROOTS.contains(&root(name).as_str()) || self.variables.contains(name) {
@@ -107,12 +111,12 @@ impl Converter<'_> {
     }
 }
 
-/// One word for one thing: files of other products say steps.
+/// Reads the root `steps`, which documents of other products use, as `nodes`.
 fn root(name: &str) -> String {
     if name == "steps" { "nodes" } else { name }.to_owned()
 }
 
-/// Where a chain of members begins, and its links in order.
+/// The expression at which a chain of members begins, and the links of the chain in order.
 fn unchain(tree: &IdedExpr) -> (&IdedExpr, Vec<Link<'_>>) {
     let mut links = Vec::new();
     let mut at = tree;

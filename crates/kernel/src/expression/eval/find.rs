@@ -1,15 +1,16 @@
-//! What a path leads to.
+//! Finds the value of a path.
 //!
 //! Invariants
-//! - Nothing is copied but what has no place of its own: a node's status, a secret.
-//! - What is missing is null, and so is whatever is taken from null.
+//! - Values are borrowed from the scope. Only a node's status and a secret are copied, because the scope does not store
+//!   them as JSON values.
+//! - A missing value is null, and a field of null is null.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
 use super::{NULL, Walk};
-use crate::expression::ast::{Place, Start};
+use crate::expression::ast::{PathLookup, Start};
 use crate::expression::error::EvalError;
 use crate::expression::path::{Part, Segment};
 use crate::expression::type_name;
@@ -40,7 +41,7 @@ impl<'s> Walk<'s, '_> {
         }))
     }
 
-    pub(super) fn find(&mut self, place: &Place) -> Result<Cow<'s, Value>, EvalError> {
+    pub(super) fn find(&mut self, place: &PathLookup) -> Result<Cow<'s, Value>, EvalError> {
         let path = &self.paths[place.path];
         let start = self.start(&place.start)?;
         if let Cow::Owned(Value::String(text)) = &start {
@@ -56,7 +57,7 @@ impl<'s> Walk<'s, '_> {
         })
     }
 
-    pub(super) fn has_path(&mut self, place: &Place) -> Result<bool, EvalError> {
+    pub(super) fn has_path(&mut self, place: &PathLookup) -> Result<bool, EvalError> {
         if let (Start::Secret(name), Some(secrets)) = (&place.start, self.secrets) {
             return Ok(secrets.get(name).is_some());
         }
@@ -68,7 +69,7 @@ impl<'s> Walk<'s, '_> {
     }
 }
 
-/// One step of a way; a value of one's own is taken apart rather than copied.
+/// The value of one segment of a path. A part of an owned value is moved out of it instead of copied.
 pub(super) fn take<'e>(value: Cow<'e, Value>, segment: &Segment) -> Result<Cow<'e, Value>, EvalError> {
     Ok(match (value, segment) {
         (Cow::Borrowed(Value::Object(fields)), Segment::Field(name)) => {

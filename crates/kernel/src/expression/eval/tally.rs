@@ -1,14 +1,15 @@
-//! What a loop comes to.
+//! Collects the results of the items of a loop.
 //!
 //! Invariants
-//! - `all` and `exists` do not care for order: an error counts only if no item decides.
+//! - For `all` and `exists`, the order of the items does not matter. An error of an item counts only if no other item
+//!   decides the result.
 
 use serde_json::Value;
 
 use super::Fault;
 use crate::expression::ast::Goal;
 
-/// What a loop has found so far.
+/// The result of a loop so far.
 pub(super) struct Tally {
     goal: Goal,
     pub(super) list: Vec<Value>,
@@ -22,7 +23,7 @@ impl Tally {
         Self { goal, list: Vec::new(), matches: 0, decided: false, fault: None }
     }
 
-    /// Takes an item's truth; false if the rest does not matter.
+    /// Counts the condition of one item. Returns false if the remaining items cannot change the result.
     pub(super) fn count(&mut self, item: Result<bool, Fault>) -> Result<bool, Fault> {
         match (self.goal, item) {
             (_, Err(spent)) if spent.cause.is_spent() => return Err(spent),

@@ -1,8 +1,8 @@
-//! Functions of dates: in UTC, or at a fixed offset from it, because zones change their rules.
+//! Functions of dates. They use UTC or a fixed offset, because the rules of named time zones change.
 //!
 //! Invariants
-//! - No database of zones is looked at, so two machines agree.
-//! - A moment is a number: milliseconds since the start of 1970, before which it is negative.
+//! - No time zone database is used, so all machines compute the same results.
+//! - A moment is a number of milliseconds since the start of 1970; it is negative before that.
 
 use std::borrow::Cow;
 
@@ -18,9 +18,9 @@ use crate::expression::error::EvalError;
 
 /// The longest format and the longest date, in bytes.
 const MAX_TEXT: usize = 128;
-/// The most that a format of that length can be written out to.
+/// The longest text, in bytes, that a format of that length can produce.
 const MAX_WRITTEN: usize = 64 << 10;
-/// Reading and writing a date costs as much as so many steps.
+/// Reading or writing a date costs this many steps.
 const STEPS: usize = 20;
 
 pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut Budget) -> Answer<'e> {
@@ -33,7 +33,7 @@ pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut
         Value::Number(number) => {
             let ms = number.as_i64().or_else(|| number.as_f64().map(|ms| ms as i64));
             let when = ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
-            when.ok_or_else(|| function.refuses("the moment is out of reach"))?
+            when.ok_or_else(|| function.refuses("the time is out of range"))?
         }
         text @ Value::String(_) => moment(function, short(function, text)?, None)?,
         other => return Err(function.needs("a date or milliseconds", other)),
@@ -53,7 +53,7 @@ fn short(function: Function, value: &Value) -> Result<&str, EvalError> {
     Ok(text)
 }
 
-/// What says no offset is in UTC; what says no time is at midnight.
+/// Reads a date. A date without an offset is in UTC; a date without a time is at midnight.
 fn moment(function: Function, text: &str, format: Option<&str>) -> Result<Timestamp, EvalError> {
     let utc = |civil: DateTime| Offset::UTC.to_timestamp(civil).ok();
     let found = match format {
@@ -68,7 +68,7 @@ fn moment(function: Function, text: &str, format: Option<&str>) -> Result<Timest
             stamped.or_else(|| parts.offset().unwrap_or(Offset::UTC).to_timestamp(civil?).ok())
         }),
     };
-    found.ok_or_else(|| function.refuses("the text is not such a date"))
+    found.ok_or_else(|| function.refuses("the text is not a date in the expected format"))
 }
 
 /// `Z`, `+02:00` or `-0330`.

@@ -1,8 +1,8 @@
-//! Functions between values and text: JSON and other ways to write a thing down.
+//! Functions that convert between values and text: JSON, base64, URL encoding and hashes.
 //!
 //! Invariants
-//! - JSON that is read pays for each value before it is made: a short text can hold many.
-//! - An integer of it that 64 bits do not hold is text with its digits.
+//! - Reading JSON charges for each value before the value is made, because a short text can contain many values.
+//! - An integer that does not fit into 64 bits becomes text with its digits.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,9 +18,9 @@ use crate::exact;
 use crate::expression::budget::{Budget, ENTRY, OBJECT, VALUE};
 use crate::expression::error::EvalError;
 
-/// Reading JSON, hashing and encoding look at each byte more thoroughly than a comparison does.
+/// Reading JSON, hashing and encoding cost this many times as much for each byte as comparing text.
 const READ_FACTOR: usize = 8;
-/// So does writing JSON, twice: to weigh it, and to write it.
+/// The same for writing JSON, which visits each byte twice: once to measure the length, once to write.
 const WRITE_FACTOR: usize = 16;
 
 pub(super) fn call<'e>(function: Function, mut args: Vec<Cow<'e, Value>>, budget: &mut Budget) -> Answer<'e> {
@@ -74,7 +74,7 @@ fn written<'e>(function: Function, text: &str, budget: &mut Budget) -> Answer<'e
 
 fn parse<'e>(function: Function, text: &str, budget: &mut Budget) -> Answer<'e> {
     let value = read(function, text, budget)?;
-    // Only what is JSON is looked through: quotes must not make something JSON that is not.
+    // The text is known to be JSON here. Otherwise adding quotes could turn invalid text into valid JSON.
     match exact::quote(text.as_bytes()) {
         Cow::Borrowed(_) => made(value),
         Cow::Owned(quoted) => {
@@ -98,7 +98,7 @@ fn read(function: Function, text: &str, budget: &mut Budget) -> Result<Value, Ev
     }
 }
 
-/// Reads a value and pays for it on the way.
+/// Reads a JSON value, and charges the budget while it reads.
 struct Paying<'b> {
     budget: &'b mut Budget,
     spent: &'b mut Option<EvalError>,

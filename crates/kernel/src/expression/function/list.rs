@@ -109,11 +109,11 @@ fn sort<'e>(function: Function, value: Cow<'e, Value>, budget: &mut Budget) -> A
     budget.step(items.len() * rounds)?;
     let longest = items.iter().map(|item| item.as_str().map_or(0, str::len)).max().unwrap_or(0);
     budget.read(longest.saturating_mul(items.len() * rounds))?;
-    // All of one type that has an order, so that every two can be compared.
+    // All items must have the same type, and that type must have an order, so that any two can be compared.
     for item in items {
         let alike = operator::ordering(&items[0], item, budget)?.is_some();
         if !alike {
-            return Err(function.needs("a list of numbers, or one of texts", item));
+            return Err(function.needs("a list of numbers, or a list of texts", item));
         }
     }
     budget.allocate(items.len() * VALUE)?;
@@ -132,7 +132,8 @@ fn sort<'e>(function: Function, value: Cow<'e, Value>, budget: &mut Budget) -> A
     made(sorted)
 }
 
-/// What tells plain values apart; a whole number is the same however it is written.
+/// A value that is neither a list nor an object, in a form that can be compared. Whole numbers are equal however they
+/// are written: 1 and 1.0.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Plain<'v> {
     Null,
@@ -209,7 +210,7 @@ fn extreme<'v>(
     for item in items {
         budget.step(1)?;
         let order = operator::ordering(item, best, budget)?;
-        let order = order.ok_or_else(|| function.needs("numbers, or texts, of one kind", item))?;
+        let order = order.ok_or_else(|| function.needs("only numbers, or only texts", item))?;
         if order.is_lt() == (function == Function::Min) && order.is_ne() {
             best = item;
         }

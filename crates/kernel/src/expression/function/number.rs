@@ -32,7 +32,7 @@ pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut
         },
         (Function::Int, Value::String(text)) => {
             let number = text.trim().parse::<i128>().ok().and_then(whole);
-            made(number.ok_or_else(|| function.refuses("the text is not a whole number that 64 bits hold"))?)
+            made(number.ok_or_else(|| function.refuses("the text is not a whole number of at most 64 bits"))?)
         }
         (Function::Double, Value::Number(number)) => made(number.as_f64()),
         (Function::Double, Value::String(text)) => {
@@ -45,7 +45,7 @@ pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut
     }
 }
 
-/// Half goes away from zero; without places the result is whole.
+/// Rounds a number, half away from zero. Without `places` the result is a whole number.
 fn round<'e>(function: Function, number: &Number, places: Option<&Value>) -> Answer<'e> {
     let places = match places {
         None => 0,

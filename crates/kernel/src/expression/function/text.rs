@@ -8,13 +8,13 @@ use super::{Answer, Function, made};
 use crate::expression::budget::{Budget, VALUE};
 use crate::expression::error::EvalError;
 use crate::expression::operator;
-use crate::expression::pattern::{Pattern, Refused};
+use crate::expression::pattern::{Pattern, PatternError};
 
 /// The longest pattern, in bytes.
 const MAX_PATTERN: usize = 512;
-/// The largest program that a pattern may become, in bytes.
+/// The largest compiled pattern, in bytes.
 const MAX_PROGRAM: usize = 64 << 10;
-/// Making a program of a pattern costs as much as so many steps.
+/// Compiling a pattern costs this many steps.
 const COMPILE_STEPS: usize = 2_000;
 
 pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut Budget) -> Answer<'e> {
@@ -26,7 +26,7 @@ pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut
     let text = function.text(&args[0])?;
     budget.read(text.len())?;
     match function {
-        // A letter may grow to three in the other case.
+        // One letter may become three letters in the other case.
         Function::Lower => {
             budget.allocate(text.len() * 2)?;
             made(text.to_lowercase())
@@ -46,7 +46,7 @@ pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut
             if from.is_empty() {
                 return Err(function.refuses("the text to find is empty"));
             }
-            // A search begins by reading what it looks for.
+            // A search first reads the text that it looks for.
             budget.read(from.len().saturating_mul(SEARCH))?;
             let count = text.matches(from).count();
             let grown = count.saturating_mul(to.len());
@@ -58,7 +58,7 @@ pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut
     }
 }
 
-/// How much reading what to look for costs beside reading text.
+/// Reading the text to look for costs this many times as much as reading other text.
 const SEARCH: usize = 8;
 
 fn split<'e>(text: &str, separator: &str, budget: &mut Budget) -> Answer<'e> {
@@ -124,7 +124,7 @@ fn substring<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut Budge
     made(&text[from..to])
 }
 
-/// The pattern that was used last: a loop mostly uses one.
+/// The last compiled pattern, because the items of a loop mostly use the same pattern.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     last: Option<(String, Pattern)>,
@@ -149,8 +149,8 @@ impl Patterns {
             budget.step(COMPILE_STEPS)?;
             budget.allocate(MAX_PROGRAM)?;
             let program = Pattern::new(pattern, MAX_PROGRAM).map_err(|refused| match refused {
-                Refused::TooLarge => function.refuses("the pattern is too large"),
-                Refused::Unreadable(_) => function.refuses("the pattern cannot be read"),
+                PatternError::TooLarge => function.refuses("the pattern is too large"),
+                PatternError::Unreadable(_) => function.refuses("the pattern cannot be read"),
             })?;
             self.last = Some((pattern.to_owned(), program));
         }

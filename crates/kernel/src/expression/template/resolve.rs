@@ -1,9 +1,9 @@
-//! Puts values in the place of expressions.
+//! Replaces the expressions of a template by their values.
 //!
 //! Invariants
 //! - Every byte of a result is charged before it is copied; all expressions of a template share one budget.
-//! - An expression that mentions a secret is not evaluated where secrets stay hidden: `***` stands in its place.
-//! - An error carries its way out: each level adds its segment to the pointer.
+//! - If secrets must stay hidden, an expression that mentions a secret is not evaluated, and its value is `***`.
+//! - An error has a pointer to its place. Each level of the template adds its segment when it returns the error.
 //!
 //! Not here: reading templates (`template`).
 
@@ -15,18 +15,19 @@ use zeroize::Zeroizing;
 use super::{Cause, MAX_RESOLVED_DEPTH, Part, ResolveError, Shape, push_segment};
 use crate::access::secret::Secrets;
 use crate::expression::{Budget, Expression, Scope, meter};
+use crate::storable::{self, Unstorable};
 
-/// What stands where a secret would.
+/// The text that replaces a hidden secret.
 pub const HIDDEN: &str = "***";
 
-/// Puts values in, of at most `limit` bytes.
+/// Resolves a template, to at most `limit` bytes.
 pub(super) struct Resolver<'s> {
     scope: &'s Scope,
     secrets: Option<&'s Secrets>,
     limit: usize,
     left: usize,
     budget: Budget,
-    /// Every text that a secret went into.
+    /// Every text that contains a secret.
     pub(super) revealed: Vec<Zeroizing<String>>,
 }
 
@@ -72,7 +73,7 @@ impl<'s> Resolver<'s> {
 
     fn take(&mut self, value: Cow<'_, Value>, depth: usize) -> Result<Value, Cause> {
         self.charge_value(&value)?;
-        storable(&value, depth)?;
+        check_storable(&value, depth)?;
         Ok(value.into_owned())
     }
 
@@ -85,7 +86,7 @@ impl<'s> Resolver<'s> {
                 Part::Expression(expression) if self.hides(expression) => self.push(&mut all, HIDDEN)?,
                 Part::Expression(expression) => {
                     let value = expression.reveal(self.scope, self.secrets, &mut self.budget)?;
-                    storable(&value, 0)?;
+                    check_storable(&value, 0)?;
                     let start = all.len();
                     match value.as_ref() {
                         Value::Null => {}
@@ -126,10 +127,10 @@ impl<'s> Resolver<'s> {
     }
 }
 
-/// The most texts that expressions with secrets may yield: each is looked for in whatever comes back.
+/// The most texts that expressions with secrets may produce. Masking searches every response for each of them.
 const MAX_REVEALED: usize = 64;
 
-/// Notes every text and number of a value that a secret went into. Truth and nothing tell no secret.
+/// Adds every text and number of a value that contains a secret. Booleans and null reveal no secret.
 fn reveal(value: &Value, revealed: &mut Vec<Zeroizing<String>>) -> Result<(), Cause> {
     let mut note = |text: String| {
         if text.is_empty() || revealed.iter().any(|known| **known == text) {
@@ -153,22 +154,13 @@ fn reveal(value: &Value, revealed: &mut Vec<Zeroizing<String>>) -> Result<(), Ca
     }
 }
 
-fn storable(value: &Value, depth: usize) -> Result<(), Cause> {
-    if depth > MAX_RESOLVED_DEPTH {
-        return Err(Cause::TooDeep);
-    }
-    match value {
-        Value::String(text) if text.contains('\0') => Err(Cause::Nul),
-        Value::Array(items) => items.iter().try_for_each(|item| storable(item, depth + 1)),
-        Value::Object(fields) => {
-            fields.iter().try_for_each(
-                |(name, field)| {
-                    if name.contains('\0') { Err(Cause::Nul) } else { storable(field, depth + 1) }
-                },
-            )
-        }
-        _ => Ok(()),
-    }
+/// Checks the value of an expression at this depth of the template.
+fn check_storable(value: &Value, depth: usize) -> Result<(), Cause> {
+    let levels = MAX_RESOLVED_DEPTH.checked_sub(depth).ok_or(Cause::TooDeep)?;
+    storable::check(value, levels).map_err(|why| match why {
+        Unstorable::Nul => Cause::Nul,
+        Unstorable::TooDeep => Cause::TooDeep,
+    })
 }
 
 fn here(cause: Cause) -> ResolveError {

@@ -1,4 +1,4 @@
-//! Texts that mean harm: none gets out of its place, in any form.
+//! Malicious texts in a graph: in every format, the text stays inside its label.
 
 use kernel::draw::{Drawing, Format};
 use kernel::ids::Label;
@@ -75,7 +75,7 @@ fn elements(svg: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn svg_is_well_formed_and_holds_only_what_we_put_there() {
+fn svg_is_well_formed_and_contains_only_known_elements() {
     for text in TEXTS {
         let svg = sent(text).render(Format::Svg);
         let elements = elements(&svg);
@@ -85,7 +85,10 @@ fn svg_is_well_formed_and_holds_only_what_we_put_there() {
         }
         assert_eq!(elements.iter().filter(|(name, _)| name == "a").count(), 5, "{svg}");
         let title = &elements.iter().find(|(name, _)| name == "title").expect("a title").1;
-        assert!(title.starts_with(&text[..2].replace('\u{1b}', " ")), "the text is told: {title:?} for {text:?}");
+        assert!(
+            title.starts_with(&text[..2].replace('\u{1b}', " ")),
+            "the title starts with the text: {title:?} for {text:?}"
+        );
     }
 }
 
@@ -137,15 +140,15 @@ fn dot_keeps_its_strings_closed() {
 }
 
 #[test]
-fn long_names_are_cut_and_told_whole() {
+fn long_names_are_cut_and_shown_in_full_in_the_title() {
     let long = "a".repeat(64);
     let mut drawing = draw(&orders(), None);
     drawing.nodes[0].key = kernel::ids::NodeKey::new(&long).expect("a key");
     let labelled = drawing.edges.iter_mut().find(|edge| edge.label.is_some()).expect("a label");
     labelled.label = Some(Label::new(&long).expect("a label"));
     let elements = elements(&drawing.render(Format::Svg));
-    let told = elements.iter().filter(|(name, text)| name == "title" && text.contains(&long)).count();
+    let observed = elements.iter().filter(|(name, text)| name == "title" && text.contains(&long)).count();
     let shown = elements.iter().filter(|(name, text)| name == "text" && text.ends_with('…')).count();
     let whole = elements.iter().filter(|(name, text)| name == "text" && text.contains(&long)).count();
-    assert_eq!((told, shown, whole), (2, 2, 0));
+    assert_eq!((observed, shown, whole), (2, 2, 0));
 }

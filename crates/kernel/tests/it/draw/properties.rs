@@ -1,7 +1,7 @@
-//! What holds for the drawing of any graph.
+//! Tests what is true for the drawing of every graph, with generated graphs.
 //!
 //! Invariants
-//! - The same cases on every machine: the generator's seed is fixed.
+//! - The cases are the same on every machine, because the generator's seed is fixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

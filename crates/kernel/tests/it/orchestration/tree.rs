@@ -18,11 +18,11 @@ use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Definition, Delivery, Edge, Kind, Node, OnError};
 use kernel::ids::NodeKey;
 use kernel::kind::for_each::OnItemError;
-use kernel::orchestration::{Effect, Event, Orchestration, Row, Target};
-use kernel::run::attempts::Fact;
-use kernel::run::each;
+use kernel::orchestration::{Effect, Event, NodeSnapshot, Orchestration, Target, TargetState};
+use kernel::run::attempts::AttemptEvent;
 use kernel::run::failure::{Class, Failure, Policy};
-use kernel::run::node::{End, Status, Step};
+use kernel::run::item_loop;
+use kernel::run::node::{NodeEnd, Status, Step};
 use kernel::run::{Outcome, Stop};
 
 use crate::run::graph::bare;
@@ -44,12 +44,12 @@ enum Mutant {
     TellsFirst,
     /// Takes what an earlier owner made for gone.
     FindsNothing,
-    /// Does not wait for a child that it told to stop.
+    /// Does not wait for a child that it asked to stop.
     LeavesChild,
 }
 
 #[test]
-fn a_tree_comes_to_its_end_whatever_crashes() {
+fn a_tree_ends_whatever_crashes() {
     for seed in 0..SEEDS {
         if let Err(broken) = World::new(seed, None).play() {
             panic!("{broken} (seed {seed})");
@@ -59,7 +59,7 @@ fn a_tree_comes_to_its_end_whatever_crashes() {
 
 /// A simulation in which nothing happens proves nothing.
 #[test]
-fn the_tree_goes_every_way_that_matters() {
+fn the_tree_simulation_covers_every_rare_path() {
     let mut ways = BTreeSet::new();
     for seed in 0..300 {
         let mut world = World::new(seed, None);
@@ -220,7 +220,7 @@ impl World {
         let frame = &self.frames[ix];
         let row = |at: &Target| {
             let Stored { status, attempt } = frame.rows[at].clone();
-            Row { node: at.node, status, label: None, attempt }
+            NodeSnapshot { node: at.node, status, label: None, attempt }
         };
         let open = frame.rows.iter().filter(|(at, row)| at.iteration == 0 && !row.status.is_settled());
         let waiting: Vec<(Target, u32)> = open
@@ -229,7 +229,7 @@ impl World {
             .map(|(at, row)| (*at, row.attempt))
             .collect();
         let settled = frame.settled.iter().filter(|at| at.iteration == 0).map(row);
-        let rows: Vec<Row> = settled.chain(open.map(|(at, _)| row(at))).collect();
+        let rows: Vec<NodeSnapshot> = settled.chain(open.map(|(at, _)| row(at))).collect();
         let (machine, effects) = Orchestration::resume(Arc::clone(&frame.plan), execution(), stop, rows);
         self.machines.insert(ix, machine);
         for (at, attempt) in waiting {
@@ -269,11 +269,11 @@ impl World {
             Effect::Settle { at, end } => {
                 self.may_settle(ix, *at)?;
                 let step = match end {
-                    End::Completed { .. } => Step::Succeed,
-                    End::Failed { .. } => Step::Fail,
-                    End::Skipped => Step::Skip,
-                    End::Canceled => Step::Cancel,
-                    End::Lost => Step::Lose,
+                    NodeEnd::Completed { .. } => Step::Succeed,
+                    NodeEnd::Failed { .. } => Step::Fail,
+                    NodeEnd::Skipped => Step::Skip,
+                    NodeEnd::Canceled => Step::Cancel,
+                    NodeEnd::Lost => Step::Lose,
                 };
                 self.step(ix, *at, step, None)?;
                 self.frames[ix].settled.push(*at);
@@ -297,11 +297,11 @@ impl World {
             Effect::Abort { at } => {
                 let begun = self.work.iter().any(|work| (work.frame, work.at, work.stage) == (ix, at, Stage::Calling));
                 self.forget(ix, at);
-                return self.apply(ix, Event::Of(at, Fact::Aborted { begun }));
+                return self.apply(ix, Event::Attempt(at, AttemptEvent::Aborted { begun }));
             }
             Effect::Find { at } if self.mutant == Some(Mutant::FindsNothing) => {
                 self.forget(ix, at);
-                return self.apply(ix, Event::Of(at, Fact::Aborted { begun: false }));
+                return self.apply(ix, Event::Attempt(at, AttemptEvent::Aborted { begun: false }));
             }
             Effect::Find { at } => {
                 self.forget(ix, at);
@@ -309,7 +309,7 @@ impl World {
                 self.work.push(ready(at, attempt, Stage::Ready));
             }
             Effect::StopChild { at, .. } if self.mutant == Some(Mutant::LeavesChild) => {
-                return self.apply(ix, Event::Of(at, Fact::Aborted { begun: false }));
+                return self.apply(ix, Event::Attempt(at, AttemptEvent::Aborted { begun: false }));
             }
             Effect::StopChild { at, stop } => {
                 let child = self.child_of(ix, at).ok_or("a child that is not there is to stop")?;
@@ -318,6 +318,7 @@ impl World {
             Effect::Collect { node, failed } => {
                 self.work.push(ready(Target::node(node), 1, Stage::Collecting(failed)));
             }
+            Effect::CheckWait { .. } => return Err("no node of this tree waits for an answer".to_owned()),
             Effect::Finish(outcome) => return self.finished(ix, outcome),
         }
         Ok(())
@@ -333,10 +334,15 @@ impl World {
     fn child_ended(&mut self, ix: usize, at: Target, attempt: u32, outcome: &Outcome) -> Checked {
         let stopped = self.machines.get(&ix).is_some_and(|machine| machine.stop().is_some());
         match outcome {
-            Outcome::Completed => self.apply(ix, Event::Of(at, Fact::Succeeded { attempt, took: None })),
-            _ if stopped => self.apply(ix, Event::Of(at, Fact::Aborted { begun: false })),
-            _ => self
-                .apply(ix, Event::Of(at, Fact::Failed { attempt, failure: Failure::new(Class::ExecutionError, "no") })),
+            Outcome::Completed => self.apply(ix, Event::Attempt(at, AttemptEvent::Succeeded { attempt, took: None })),
+            _ if stopped => self.apply(ix, Event::Attempt(at, AttemptEvent::Aborted { begun: false })),
+            _ => self.apply(
+                ix,
+                Event::Attempt(
+                    at,
+                    AttemptEvent::Failed { attempt, failure: Failure::new(Class::ExecutionError, "no") },
+                ),
+            ),
         }
     }
 
@@ -344,18 +350,20 @@ impl World {
     fn do_work(&mut self, work: Work) -> Checked {
         let Work { frame: ix, at, attempt, stage } = work;
         match stage {
-            Stage::RetryIn => return self.apply(ix, Event::Of(at, Fact::RetryDue { attempt })),
-            Stage::Collecting(None) => return self.apply(ix, Event::Of(at, Fact::Succeeded { attempt, took: None })),
+            Stage::RetryIn => return self.apply(ix, Event::Due { at }),
+            Stage::Collecting(None) => {
+                return self.apply(ix, Event::Attempt(at, AttemptEvent::Succeeded { attempt, took: None }));
+            }
             Stage::Collecting(Some(_)) => return self.apply(ix, failed(at, attempt, Class::ValidationError)),
             Stage::Calling => return self.answered(ix, at, attempt),
             Stage::Ready => {}
         }
         let machine = self.machines.get_mut(&ix).ok_or("work of a frame that is gone")?;
-        let again = machine.take_up(at);
+        let again = machine.adopt(at);
         let stopped = machine.stop().is_some();
         let kind = kind_of(&self.frames[ix].plan, at);
         if !stopped && !again && attempt == 1 && self.random.one_in(12) {
-            return self.apply(ix, Event::Of(at, Fact::Skipped { attempt }));
+            return self.apply(ix, Event::Attempt(at, AttemptEvent::Skipped { attempt }));
         }
         if stopped && !(again && kind.makes_more()) {
             return Err(format!("{at:?} is begun after a stop"));
@@ -375,7 +383,7 @@ impl World {
         let event = match self.random.below(8) {
             0 => failed(at, attempt, Class::ValidationError),
             1 | 2 => failed(at, attempt, Class::Timeout),
-            _ => Event::Of(at, Fact::Succeeded { attempt, took: None }),
+            _ => Event::Attempt(at, AttemptEvent::Succeeded { attempt, took: None }),
         };
         self.apply(ix, event)
     }
@@ -383,16 +391,16 @@ impl World {
     fn open_loop(&mut self, ix: usize, node: NodeIx) -> Checked {
         let (frame, forgets) = (&self.frames[ix], self.mutant == Some(Mutant::ForgetsItems));
         let items = frame.rows.iter().filter(|(at, _)| at.node == node && !forgets).filter_map(|(at, row)| {
-            Some(each::Stored { index: at.index()?, status: row.status, attempt: row.attempt })
+            Some(item_loop::StoredItem { index: at.index()?, status: row.status, attempt: row.attempt })
         });
-        let items: Vec<each::Stored> = items.collect();
+        let items: Vec<item_loop::StoredItem> = items.collect();
         let stopped = self.machines.get(&ix).is_some_and(|machine| machine.stop().is_some());
         for item in items.iter().filter(|item| item.status == Status::Retrying && !stopped) {
             let (at, attempt) = (Target::item(node, item.index), item.attempt);
             self.work.push(Work { frame: ix, at, attempt, stage: Stage::RetryIn });
         }
         let drawn = mix(self.seed ^ (ix as u64 * 64 + node as u64));
-        let shape = each::Shape {
+        let shape = item_loop::LoopSpec {
             execution: execution(),
             key: frame.plan.node(node).key.clone(),
             count: (drawn % 5) as usize,
@@ -411,13 +419,13 @@ impl World {
         let known = self.frames.iter().position(|frame| frame.parent == Some((ix, at, attempt)));
         let child = match (known, stop) {
             (Some(child), _) => child,
-            (None, Some(_)) => return self.apply(ix, Event::Of(at, Fact::Aborted { begun: false })),
+            (None, Some(_)) => return self.apply(ix, Event::Attempt(at, AttemptEvent::Aborted { begun: false })),
             (None, None) => self.make(self.frames[ix].depth + 1, Some((ix, at, attempt))),
         };
         if let Some(outcome) = self.frames[child].outcome.clone() {
             return self.child_ended(ix, at, attempt, &outcome);
         }
-        self.apply(ix, Event::ChildStarted { at })?;
+        self.apply(ix, Event::Entered { at, state: TargetState::Child })?;
         self.take_up(child, stop)
     }
 
@@ -432,7 +440,8 @@ impl World {
 
     fn step(&mut self, ix: usize, at: Target, step: Step, attempt: Option<u32>) -> Checked {
         let row = self.frames[ix].rows.entry(at).or_insert(Stored { status: Status::Pending, attempt: 0 });
-        row.status = row.status.after(step).map_err(|illegal| format!("illegal step of {at:?}: {illegal}"))?;
+        row.status =
+            row.status.after(step).ok_or_else(|| format!("{step:?} of {at:?} is illegal: it is {:?}", row.status))?;
         row.attempt = attempt.unwrap_or(row.attempt);
         let open = self.frames[ix].rows.iter().filter(|(other, row)| {
             other.node == at.node && other.iteration > 0 && matches!(row.status, Status::Running | Status::Retrying)
@@ -497,6 +506,7 @@ fn way(effect: &Effect) -> String {
         Effect::Perform { at, attempt: 1 } => of("perform", at),
         Effect::Perform { at, .. } => of("perform again", at),
         Effect::Wait { at, .. } => of("wait", at),
+        Effect::CheckWait { at } => of("check", at),
         Effect::Abort { at } => of("abort", at),
         Effect::Find { at } => of("find", at),
         Effect::StopChild { at, .. } => of("stop child of", at),
@@ -507,7 +517,7 @@ fn way(effect: &Effect) -> String {
 }
 
 fn failed(at: Target, attempt: u32, class: Class) -> Event {
-    Event::Of(at, Fact::Failed { attempt, failure: Failure::new(class, "no") })
+    Event::Attempt(at, AttemptEvent::Failed { attempt, failure: Failure::new(class, "no") })
 }
 
 /// What is done there; the name of a loop says what it does for an item.

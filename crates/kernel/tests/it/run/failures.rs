@@ -1,6 +1,6 @@
-//! What a failing node does to its graph, and how it is tried again.
+//! Tests what a failing node does to its graph, and how the node is retried.
 //!
-//! Not here: whether a failure is worth another try (`kernel::run::failure` has its own tables).
+//! Not here: which failures are retried (the tests of `kernel::run::failure`).
 
 use expect_test::expect;
 
@@ -36,7 +36,7 @@ fn a_failure_leaves_independent_branches_running_and_fails_at_the_end() {
 }
 
 #[test]
-fn the_first_failure_is_the_one_told() {
+fn the_first_failure_is_reported() {
     check(
         "root -> a, b, c",
         &["root ok", "c fails", "a fails", "b ok"],
@@ -126,7 +126,7 @@ fn a_retry_waits_then_performs_the_next_attempt_and_gives_up_at_the_last() {
 }
 
 #[test]
-fn what_is_not_worth_a_retry_fails_at_once_and_a_policy_of_one_attempt_never_waits() {
+fn a_failure_without_retry_ends_the_node_immediately() {
     check(
         "a: retry 5",
         &["a fails"],

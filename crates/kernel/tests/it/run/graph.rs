@@ -12,9 +12,9 @@
 use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Definition, Delivery, Edge, Join, Kind, Node, OnError};
 use kernel::ids::{Label, NodeKey};
-use kernel::run::attempts::{Fact, Order};
+use kernel::run::attempts::{AttemptEffect, AttemptEvent};
 use kernel::run::failure::{Class, Failure, Policy};
-use kernel::run::node::End;
+use kernel::run::node::NodeEnd;
 use kernel::run::{Effect, Event, Outcome, Stop};
 use serde_json::json;
 
@@ -38,21 +38,22 @@ pub(crate) fn event(plan: &Plan, text: &str, latest: impl Fn(NodeIx) -> u32) -> 
     let (name, said) = name.split_once('#').unwrap_or((name, ""));
     let node = || plan.index_of(&key(name)).expect("the event names a node of the graph");
     let attempt = || said.parse().unwrap_or_else(|_| latest(node()));
-    let failed = |class| Event::Node(node(), Fact::Failed { attempt: attempt(), failure: Failure::new(class, "no") });
+    let failed =
+        |class| Event::Node(node(), AttemptEvent::Failed { attempt: attempt(), failure: Failure::new(class, "no") });
     match (name, what) {
         ("cancel", "") => Event::Stopped(Stop::Cancel),
         ("deadline", "") => Event::Stopped(Stop::Deadline),
-        (_, "ok") => Event::Node(node(), Fact::Succeeded { attempt: attempt(), took: None }),
+        (_, "ok") => Event::Node(node(), AttemptEvent::Succeeded { attempt: attempt(), took: None }),
         (_, "fails") => failed(Class::ValidationError),
         (_, "times out") => failed(Class::Timeout),
         (_, "unknown") => failed(Class::ResultUnknown),
-        (_, "due") => Event::Node(node(), Fact::RetryDue { attempt: attempt() }),
-        (_, "aborted") => Event::Node(node(), Fact::Aborted { begun: true }),
-        (_, "unbegun") => Event::Node(node(), Fact::Aborted { begun: false }),
+        (_, "due") => Event::Node(node(), AttemptEvent::RetryDue { attempt: attempt() }),
+        (_, "aborted") => Event::Node(node(), AttemptEvent::Aborted { begun: true }),
+        (_, "unbegun") => Event::Node(node(), AttemptEvent::Aborted { begun: false }),
         (_, takes) => {
             let label = takes.strip_prefix("takes ").expect("an event of the notation");
             let took = Some(Label::new(label).expect("a label"));
-            Event::Node(node(), Fact::Succeeded { attempt: attempt(), took })
+            Event::Node(node(), AttemptEvent::Succeeded { attempt: attempt(), took })
         }
     }
 }
@@ -61,14 +62,18 @@ pub(crate) fn event(plan: &Plan, text: &str, latest: impl Fn(NodeIx) -> u32) -> 
 pub(crate) fn tell(plan: &Plan, effect: &Effect) -> Option<String> {
     let name = |node: NodeIx| plan.node(node).key.as_str();
     Some(match effect {
-        Effect::Node(_, Order::Settle(End::Completed { .. } | End::Failed { .. })) => return None,
-        Effect::Node(node, Order::Settle(End::Skipped)) => format!("skip {}", name(*node)),
-        Effect::Node(node, Order::Settle(End::Canceled)) => format!("cancel {}", name(*node)),
-        Effect::Node(node, Order::Settle(End::Lost)) => format!("lose {}", name(*node)),
-        Effect::Node(node, Order::Perform { attempt: 1 }) => format!("perform {}", name(*node)),
-        Effect::Node(node, Order::Perform { attempt }) => format!("perform {} (attempt {attempt})", name(*node)),
-        Effect::Node(node, Order::Wait { attempt, .. }) => format!("wait for {} (attempt {attempt})", name(*node)),
-        Effect::Node(node, Order::Abort) => format!("abort {}", name(*node)),
+        Effect::Node(_, AttemptEffect::Settle(NodeEnd::Completed { .. } | NodeEnd::Failed { .. })) => return None,
+        Effect::Node(node, AttemptEffect::Settle(NodeEnd::Skipped)) => format!("skip {}", name(*node)),
+        Effect::Node(node, AttemptEffect::Settle(NodeEnd::Canceled)) => format!("cancel {}", name(*node)),
+        Effect::Node(node, AttemptEffect::Settle(NodeEnd::Lost)) => format!("lose {}", name(*node)),
+        Effect::Node(node, AttemptEffect::Perform { attempt: 1 }) => format!("perform {}", name(*node)),
+        Effect::Node(node, AttemptEffect::Perform { attempt }) => {
+            format!("perform {} (attempt {attempt})", name(*node))
+        }
+        Effect::Node(node, AttemptEffect::Wait { attempt, .. }) => {
+            format!("wait for {} (attempt {attempt})", name(*node))
+        }
+        Effect::Node(node, AttemptEffect::Abort) => format!("abort {}", name(*node)),
         Effect::Finish(Outcome::Failed { node }) => format!("finish failed at {}", name(*node)),
         Effect::Finish(Outcome::TimedOut) => "finish timed out".to_owned(),
         Effect::Finish(outcome) => format!("finish {}", format!("{outcome:?}").to_lowercase()),

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Definition, Edge, Join, Kind, Node, OnError};
 use kernel::ids::{Label, NodeKey};
-use kernel::run::attempts::{Fact, Order};
+use kernel::run::attempts::{AttemptEffect, AttemptEvent};
 use kernel::run::failure::{Class, Failure, Policy};
-use kernel::run::node::End;
+use kernel::run::node::NodeEnd;
 use kernel::run::{Effect, Event, Outcome, Run, Stop};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -134,7 +134,7 @@ impl Drive {
             }
             self.resume_anywhere();
             let event = self.next_event(stops);
-            self.rows.hear(&event);
+            self.rows.receive(&event);
             let effects = self.run.apply(event.clone());
             if self.is_old_news(&event) {
                 assert_eq!(effects, [], "{event:?} changes nothing");
@@ -145,7 +145,7 @@ impl Drive {
         assert_eq!(self.settled.len(), self.plan.nodes().len(), "every node is settled at the end");
         assert_eq!(self.run.outcome(), self.finished.as_ref());
         for node in 0..self.plan.nodes().len() {
-            let again = Event::Node(node, Fact::Succeeded { attempt: self.rows.attempt(node), took: None });
+            let again = Event::Node(node, AttemptEvent::Succeeded { attempt: self.rows.attempt(node), took: None });
             assert_eq!(self.run.apply(again), [], "the end is the end");
         }
     }
@@ -170,19 +170,21 @@ impl Drive {
         let open = open[self.random.below(open.len())];
         let (node, attempt) = (open.node, open.attempt);
         if open.waiting {
-            return Event::Node(node, Fact::RetryDue { attempt });
+            return Event::Node(node, AttemptEvent::RetryDue { attempt });
         }
         match self.random.below(8) {
-            0 => Event::Node(node, Fact::Failed { attempt, failure: Failure::new(Class::ValidationError, "no") }),
-            1 | 2 => Event::Node(node, Fact::Failed { attempt, failure: Failure::new(Class::Timeout, "slow") }),
-            3 => Event::Node(node, Fact::Aborted { begun: true }),
-            4 if attempt == 1 => Event::Node(node, Fact::Skipped { attempt }),
+            0 => {
+                Event::Node(node, AttemptEvent::Failed { attempt, failure: Failure::new(Class::ValidationError, "no") })
+            }
+            1 | 2 => Event::Node(node, AttemptEvent::Failed { attempt, failure: Failure::new(Class::Timeout, "slow") }),
+            3 => Event::Node(node, AttemptEvent::Aborted { begun: true }),
+            4 if attempt == 1 => Event::Node(node, AttemptEvent::Skipped { attempt }),
             _ => {
                 let labels = kernel::kind::labels(self.plan.node(node).kind, &serde_json::Value::Null);
                 let label = (!labels.is_empty()).then(|| labels[self.random.below(labels.len())].as_str());
                 Event::Node(
                     node,
-                    Fact::Succeeded { attempt, took: label.map(|label| Label::new(label).expect("a label")) },
+                    AttemptEvent::Succeeded { attempt, took: label.map(|label| Label::new(label).expect("a label")) },
                 )
             }
         }
@@ -194,18 +196,18 @@ impl Drive {
         let latest = self.rows.attempt(node);
         let attempt = if self.rows.open().any(|open| open.node == node) { latest - 1 } else { latest };
         match self.random.below(4) {
-            0 => Event::Node(node, Fact::Succeeded { attempt, took: None }),
-            1 => Event::Node(node, Fact::Failed { attempt, failure: Failure::new(Class::Timeout, "late") }),
-            2 => Event::Node(node, Fact::RetryDue { attempt }),
-            _ => Event::Node(node, Fact::Aborted { begun: true }),
+            0 => Event::Node(node, AttemptEvent::Succeeded { attempt, took: None }),
+            1 => Event::Node(node, AttemptEvent::Failed { attempt, failure: Failure::new(Class::Timeout, "late") }),
+            2 => Event::Node(node, AttemptEvent::RetryDue { attempt }),
+            _ => Event::Node(node, AttemptEvent::Aborted { begun: true }),
         }
     }
 
     fn is_old_news(&self, event: &Event) -> bool {
         let (node, attempt) = match event {
-            Event::Node(node, Fact::Succeeded { attempt, .. })
-            | Event::Node(node, Fact::Failed { attempt, .. })
-            | Event::Node(node, Fact::RetryDue { attempt }) => (*node, *attempt),
+            Event::Node(node, AttemptEvent::Succeeded { attempt, .. })
+            | Event::Node(node, AttemptEvent::Failed { attempt, .. })
+            | Event::Node(node, AttemptEvent::RetryDue { attempt }) => (*node, *attempt),
             _ => return false,
         };
         self.rows.open().all(|open| (open.node, open.attempt) != (node, attempt))
@@ -215,18 +217,18 @@ impl Drive {
         for effect in effects {
             assert_eq!(self.finished, None, "finish comes last: {effects:?}");
             match effect {
-                Effect::Node(node, Order::Settle(end)) => {
+                Effect::Node(node, AttemptEffect::Settle(end)) => {
                     assert!(self.settled.insert(*node), "{node} settles once: {effects:?}");
-                    if *end == End::Skipped {
+                    if *end == NodeEnd::Skipped {
                         self.sources_settled(*node);
                     }
                 }
-                Effect::Node(node, Order::Perform { attempt }) => {
+                Effect::Node(node, AttemptEffect::Perform { attempt }) => {
                     assert!(!self.settled.contains(node), "{node} was settled: {effects:?}");
                     assert!(*attempt <= self.plan.node(*node).retry.max_attempts, "{effects:?}");
                     self.sources_settled(*node);
                 }
-                Effect::Node(node, Order::Wait { .. } | Order::Abort) => {
+                Effect::Node(node, AttemptEffect::Wait { .. } | AttemptEffect::Abort) => {
                     assert!(!self.settled.contains(node), "{node} was settled: {effects:?}");
                 }
                 Effect::Finish(outcome) => {

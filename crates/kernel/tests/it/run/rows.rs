@@ -1,8 +1,8 @@
-//! What a store would hold of a run: its node rows, and whether it was told to stop.
+//! The rows that a store would hold for a run: its node rows, and whether a stop was requested.
 //!
 //! Invariants
-//! - Rows are written only from a run's effects and from what the execution's row is told, as a
-//!   shell does; every change of a node's row is a legal step of its life.
+//! - Rows change only by a run's effects and by writes to the execution's row, as in a real engine. Every change of a
+//!   node's row is a legal step of the node's lifecycle.
 //!
 //! Not here: the promises of a whole store (`simulation`).
 
@@ -11,23 +11,23 @@ use std::sync::Arc;
 
 use kernel::definition::plan::{NodeIx, Plan};
 use kernel::ids::ExecutionId;
-use kernel::run::attempts::Order;
-use kernel::run::node::{End, Status, Step};
-use kernel::run::{Effect, Event, Open, Run, Stop};
+use kernel::run::attempts::AttemptEffect;
+use kernel::run::node::{NodeEnd, Status, Step};
+use kernel::run::{Effect, Event, OpenNode, Run, Stop};
 use uuid::Uuid;
 
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    settled: Vec<(NodeIx, End)>,
-    open: BTreeMap<NodeIx, Open>,
+    settled: Vec<(NodeIx, NodeEnd)>,
+    open: BTreeMap<NodeIx, OpenNode>,
     statuses: BTreeMap<NodeIx, Status>,
     attempts: BTreeMap<NodeIx, u32>,
     stop: Option<Stop>,
 }
 
 impl Rows {
-    /// Notes what the execution's own row is told.
-    pub(crate) fn hear(&mut self, event: &Event) {
+    /// Notes what is written to the execution's own row.
+    pub(crate) fn receive(&mut self, event: &Event) {
         let stop = match event {
             Event::Stopped(stop) => *stop,
             Event::Node(..) => return,
@@ -39,29 +39,29 @@ impl Rows {
     pub(crate) fn store(&mut self, effects: &[Effect]) {
         for effect in effects {
             match effect {
-                Effect::Node(node, Order::Settle(end)) => {
+                Effect::Node(node, AttemptEffect::Settle(end)) => {
                     let step = match end {
-                        End::Completed { .. } => Step::Succeed,
-                        End::Failed { .. } => Step::Fail,
-                        End::Skipped => Step::Skip,
-                        End::Canceled => Step::Cancel,
-                        End::Lost => Step::Lose,
+                        NodeEnd::Completed { .. } => Step::Succeed,
+                        NodeEnd::Failed { .. } => Step::Fail,
+                        NodeEnd::Skipped => Step::Skip,
+                        NodeEnd::Canceled => Step::Cancel,
+                        NodeEnd::Lost => Step::Lose,
                     };
                     self.step(*node, step);
                     self.open.remove(node);
                     self.settled.push((*node, end.clone()));
                 }
-                Effect::Node(node, Order::Perform { attempt }) => {
+                Effect::Node(node, AttemptEffect::Perform { attempt }) => {
                     self.step(*node, Step::Perform);
                     self.attempts.insert(*node, *attempt);
-                    self.open.insert(*node, Open { node: *node, attempt: *attempt, waiting: false });
+                    self.open.insert(*node, OpenNode { node: *node, attempt: *attempt, waiting: false });
                 }
-                Effect::Node(node, Order::Wait { attempt, .. }) => {
+                Effect::Node(node, AttemptEffect::Wait { attempt, .. }) => {
                     self.step(*node, Step::Wait);
                     self.attempts.insert(*node, *attempt);
-                    self.open.insert(*node, Open { node: *node, attempt: *attempt, waiting: true });
+                    self.open.insert(*node, OpenNode { node: *node, attempt: *attempt, waiting: true });
                 }
-                Effect::Node(_, Order::Abort) | Effect::Finish(_) => {}
+                Effect::Node(_, AttemptEffect::Abort) | Effect::Finish(_) => {}
             }
         }
     }
@@ -72,7 +72,7 @@ impl Rows {
     }
 
     /// The nodes being performed, and those waiting for an attempt.
-    pub(crate) fn open(&self) -> impl Iterator<Item = &Open> {
+    pub(crate) fn open(&self) -> impl Iterator<Item = &OpenNode> {
         self.open.values()
     }
 
@@ -81,16 +81,16 @@ impl Rows {
         self.attempts.get(&node).copied().unwrap_or(0)
     }
 
-    pub(crate) fn settled(&self) -> &[(NodeIx, End)] {
+    pub(crate) fn settled(&self) -> &[(NodeIx, NodeEnd)] {
         &self.settled
     }
 
     /// What taking the run up orders while it goes on: the nodes in flight once more, or their end.
     pub(crate) fn expected_again(&self) -> Vec<Effect> {
         let in_flight = self.open.values().filter(|open| !open.waiting);
-        let again = |open: &Open| match self.stop {
-            None => Effect::Node(open.node, Order::Perform { attempt: open.attempt }),
-            Some(_) => Effect::Node(open.node, Order::Abort),
+        let again = |open: &OpenNode| match self.stop {
+            None => Effect::Node(open.node, AttemptEffect::Perform { attempt: open.attempt }),
+            Some(_) => Effect::Node(open.node, AttemptEffect::Abort),
         };
         in_flight.map(again).collect()
     }

@@ -1,4 +1,4 @@
-//! Runs that are told to end early, and news that comes too late.
+//! Tests runs that are stopped early, and events that arrive too late.
 //!
 //! Not here: who may cancel, and when (`simulation`).
 
@@ -129,7 +129,7 @@ fn the_first_reason_to_stop_stands() {
 }
 
 #[test]
-fn an_abort_that_nobody_asked_for_changes_nothing() {
+fn an_unexpected_abort_changes_nothing() {
     check(
         "a",
         &["a aborted", "a ok"],
@@ -142,7 +142,7 @@ fn an_abort_that_nobody_asked_for_changes_nothing() {
 }
 
 #[test]
-fn old_news_changes_nothing() {
+fn a_late_event_changes_nothing() {
     let twice = ["a ok", "a ok", "a fails", "a due", "b due", "c ok", "b ok", "c ok"];
     check(
         "a -> b -> c",
@@ -176,7 +176,7 @@ fn old_news_changes_nothing() {
 }
 
 #[test]
-fn news_of_an_earlier_attempt_is_old_news() {
+fn an_event_of_an_earlier_attempt_changes_nothing() {
     check(
         "a",
         &["a times out", "a due", "a#1 times out", "a#1 ok", "a#2 due", "a ok"],
@@ -230,7 +230,7 @@ fn a_stop_loses_what_may_be_performed_once_and_had_begun() {
 }
 
 #[test]
-fn what_is_not_known_below_a_node_is_not_known_of_it() {
+fn an_unknown_node_of_a_child_makes_its_node_unknown() {
     check(
         "a -> b; a -error-> c; a: continue, retry 3",
         &["a unknown"],

@@ -1,16 +1,16 @@
-//! The promises, who broke one, and the last steps before it.
+//! The promises of the service, which step broke a promise, and the last steps before it.
 //!
 //! Invariants
-//! - The first broken promise stands; what follows from it is not told.
-//! - Steps are put into words only when somebody will read them: a seed that fails runs once more.
+//! - Only the first broken promise is reported, not its consequences.
+//! - Steps are described in words only if the description is needed: a seed that fails runs a second time.
 //!
-//! Not here: what is checked (where it happens: `store`, `receiver`, `process`; at the end: `audit`).
+//! Not here: the checks themselves (`store`, `receiver` and `process` during the simulation, `audit` at its end).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
-/// How many steps are told of a failure.
-const TOLD: usize = 60;
+/// How many steps are reported with a failure.
+const MOST_STEPS: usize = 60;
 
 /// What the service promises, as far as a model of its store and engines can break it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Judge {
 
     pub(crate) fn note(&mut self, step: impl FnOnce() -> String) {
         if self.tells && self.broken.is_none() {
-            if self.steps.len() == TOLD {
+            if self.steps.len() == MOST_STEPS {
                 self.steps.pop_front();
             }
             self.steps.push_back(step());

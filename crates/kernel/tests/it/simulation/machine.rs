@@ -19,15 +19,15 @@ use kernel::definition::Kind;
 use kernel::execution;
 use kernel::orchestration::tree;
 use kernel::orchestration::{Effect, Event, Orchestration, Target};
-use kernel::run::attempts::Fact;
-use kernel::run::node::{self, End};
+use kernel::run::attempts::AttemptEvent;
+use kernel::run::node::{self, NodeEnd};
 use kernel::run::{Outcome, Stop};
 
 use super::mutant::Mutant;
 use super::random::{Random, mix};
 use super::receiver::Receiver;
-use super::store::{Change, Fence, Fetched, Frame, Guard, Ix, NodeRow, Store, Why, row_of};
-pub(crate) use below::{child_told, kind_of, opened};
+use super::store::{EndReason, Fence, Fetched, Frame, Guard, Ix, NodeChange, NodeRow, Store, row_of};
+pub(crate) use below::{child_result, kind_of, opened};
 use work::{Stage, Work};
 
 /// Only somebody from outside ends a wait.
@@ -35,7 +35,7 @@ const NEVER: u64 = u64::MAX / 2;
 
 /// What a step may touch.
 #[derive(Debug)]
-pub(crate) struct Hands<'a> {
+pub(crate) struct StepContext<'a> {
     pub(crate) store: &'a mut Store,
     pub(crate) receiver: &'a mut Receiver,
     pub(crate) random: &'a mut Random,
@@ -47,7 +47,7 @@ pub(crate) struct Hands<'a> {
     pub(crate) killed: bool,
 }
 
-impl Hands<'_> {
+impl StepContext<'_> {
     /// Does the answer to what was just done get lost?
     pub(crate) fn answer_is_lost(&mut self) -> bool {
         self.faults && self.random.one_in(12)
@@ -56,7 +56,7 @@ impl Hands<'_> {
 
 /// What became of the machine in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum StepOutcome {
     Going,
     /// Dropped: fenced out, or in doubt about what is stored.
     Lost,
@@ -76,7 +76,7 @@ pub(crate) struct Machine {
     echoes: Vec<(Frame, Event)>,
     unsaved: Option<Vec<(Frame, Effect)>>,
     closing: Option<execution::Step>,
-    heard_cancel: bool,
+    received_cancel: bool,
 }
 
 impl Machine {
@@ -91,53 +91,53 @@ impl Machine {
             echoes: Vec::new(),
             unsaved: None,
             closing: None,
-            heard_cancel: false,
+            received_cancel: false,
         };
         machine.take_up(store, None);
-        machine.heard_cancel = machine.runs[&None].stop().is_some();
+        machine.received_cancel = machine.runs[&None].stop().is_some();
         machine
     }
 
-    /// One step: save, close, hear, apply or work.
-    pub(crate) fn step(&mut self, hands: &mut Hands<'_>) -> After {
+    /// One step: save, close, receive, apply or work.
+    pub(crate) fn step(&mut self, context: &mut StepContext<'_>) -> StepOutcome {
         if let Some(effects) = self.unsaved.take() {
-            return self.save(hands, effects);
+            return self.save(context, effects);
         }
         if let Some(step) = self.closing {
-            return self.close(hands, step);
+            return self.close(context, step);
         }
-        if hands.store.executions[self.ix].forced && hands.random.one_in(2) {
-            return After::Lost;
+        if context.store.executions[self.ix].forced && context.random.one_in(2) {
+            return StepOutcome::Lost;
         }
-        if hands.store.executions[self.ix].cancel_requested && !self.heard_cancel && hands.random.one_in(2) {
-            self.heard_cancel = true;
+        if context.store.executions[self.ix].cancel_requested && !self.received_cancel && context.random.one_in(2) {
+            self.received_cancel = true;
             self.inbox.push_back((None, Event::Stopped(Stop::Cancel)));
         }
-        if !self.echoes.is_empty() && hands.random.one_in(4) {
-            let echo = self.echoes.swap_remove(hands.random.below(self.echoes.len()));
-            let echo = if hands.store.is(Mutant::EchoIsNews) { self.as_news(hands.store, echo) } else { echo };
+        if !self.echoes.is_empty() && context.random.one_in(4) {
+            let echo = self.echoes.swap_remove(context.random.below(self.echoes.len()));
+            let echo = if context.store.is(Mutant::EchoIsNews) { self.as_news(context.store, echo) } else { echo };
             self.inbox.push_back(echo);
         }
-        if !self.inbox.is_empty() && (self.work.is_empty() || hands.random.one_in(2)) {
+        if !self.inbox.is_empty() && (self.work.is_empty() || context.random.one_in(2)) {
             let (frame, event) = self.inbox.pop_front().expect("an event is there");
-            // Of a child that has ended meanwhile there is no news.
+            // Of a child that has ended meanwhile nothing is reported.
             let effects = self.runs.get_mut(&frame).map(|run| run.apply(event)).unwrap_or_default();
             self.unsaved = Some(effects.into_iter().map(|effect| (frame, effect)).collect());
-            return After::Going;
+            return StepOutcome::Going;
         }
         if self.work.is_empty() {
-            return After::Going;
+            return StepOutcome::Going;
         }
-        if hands.random.one_in(8) {
+        if context.random.one_in(8) {
             // Something may have come.
             self.work.iter_mut().for_each(Work::look_again);
         }
-        if let Some(until) = self.idle_until(hands.store.now) {
-            return self.park(hands, until);
+        if let Some(until) = self.idle_until(context.store.now) {
+            return self.park(context, until);
         }
-        let at = hands.random.below(self.work.len());
+        let at = context.random.below(self.work.len());
         let work = self.work.swap_remove(at);
-        if work.silent && !work.stale { self.sit_out(hands, work) } else { self.do_work(hands, work) }
+        if work.silent && !work.stale { self.sit_out(context, work) } else { self.do_work(context, work) }
     }
 
     /// Everything this run was doing ends with its holder's memory of it.
@@ -153,83 +153,82 @@ impl Machine {
         matches!(self.fence, Fence::Run(_))
     }
 
-    fn save(&mut self, hands: &mut Hands<'_>, effects: Vec<(Frame, Effect)>) -> After {
-        let facts = effects.iter().filter_map(|(frame, effect)| self.fact(hands.store, *frame, effect));
-        let facts: Vec<Change> = facts.collect();
+    fn save(&mut self, context: &mut StepContext<'_>, effects: Vec<(Frame, Effect)>) -> StepOutcome {
+        let facts = effects.iter().filter_map(|(frame, effect)| self.fact(context.store, *frame, effect));
+        let facts: Vec<NodeChange> = facts.collect();
         if !facts.is_empty() {
-            if !hands.store.record(self.ix, self.fence, &facts) {
-                return After::Lost;
+            if !context.store.record(self.ix, self.fence, &facts) {
+                return StepOutcome::Lost;
             }
-            if hands.answer_is_lost() {
+            if context.answer_is_lost() {
                 if self.is_remote() {
                     self.unsaved = Some(effects);
-                    return After::Going;
+                    return StepOutcome::Going;
                 }
-                return After::Lost;
+                return StepOutcome::Lost;
             }
         }
-        effects.into_iter().for_each(|(frame, effect)| self.carry_out(hands, frame, effect));
-        After::Going
+        effects.into_iter().for_each(|(frame, effect)| self.carry_out(context, frame, effect));
+        StepOutcome::Going
     }
 
-    fn fact(&self, store: &Store, frame: Frame, effect: &Effect) -> Option<Change> {
+    fn fact(&self, store: &Store, frame: Frame, effect: &Effect) -> Option<NodeChange> {
         let bare = |at: &Target, step| {
             let node = row_of(&store.executions[self.ix].plan, frame, *at);
-            Change { node, step, attempt: None, next_at: None, end: None }
+            NodeChange { node, step, attempt: None, next_at: None, end: None }
         };
         Some(match effect {
             Effect::Settle { at, end } => {
                 let step = match end {
-                    End::Completed { .. } => node::Step::Succeed,
-                    End::Failed { .. } => node::Step::Fail,
-                    End::Skipped => node::Step::Skip,
-                    End::Canceled => node::Step::Cancel,
-                    End::Lost => node::Step::Lose,
+                    NodeEnd::Completed { .. } => node::Step::Succeed,
+                    NodeEnd::Failed { .. } => node::Step::Fail,
+                    NodeEnd::Skipped => node::Step::Skip,
+                    NodeEnd::Canceled => node::Step::Cancel,
+                    NodeEnd::Lost => node::Step::Lose,
                 };
-                Change { end: Some(end.clone()), ..bare(at, step) }
+                NodeChange { end: Some(end.clone()), ..bare(at, step) }
             }
             Effect::Perform { at, attempt } => {
                 let is_delay = self.kind(frame, *at) == Kind::Delay;
                 let delay = 1_000 + mix(self.ix as u64 * 64 + at.node as u64) % 12_000;
                 let next_at = is_delay.then_some(store.now + delay);
-                Change { attempt: Some(*attempt), next_at, ..bare(at, node::Step::Perform) }
+                NodeChange { attempt: Some(*attempt), next_at, ..bare(at, node::Step::Perform) }
             }
             Effect::Wait { at, attempt, wait } => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 let next_at = Some(store.now + wait);
-                Change { attempt: Some(*attempt), next_at, ..bare(at, node::Step::Wait) }
+                NodeChange { attempt: Some(*attempt), next_at, ..bare(at, node::Step::Wait) }
             }
             _ => return None,
         })
     }
 
-    fn carry_out(&mut self, hands: &mut Hands<'_>, frame: Frame, effect: Effect) {
+    fn carry_out(&mut self, context: &mut StepContext<'_>, frame: Frame, effect: Effect) {
         match effect {
-            Effect::Settle { at, .. } => self.forget(hands.receiver, frame, at),
-            Effect::Perform { at, attempt } => self.perform(hands.store, frame, at, attempt),
-            Effect::Wait { at, attempt, .. } => {
-                self.wait(hands.store, (frame, at), Event::Of(at, Fact::RetryDue { attempt }));
-            }
+            Effect::Settle { at, .. } => self.forget(context.receiver, frame, at),
+            Effect::Perform { at, attempt } => self.perform(context.store, frame, at, attempt),
+            Effect::Wait { at, .. } => self.wait(context.store, frame, at),
+            Effect::CheckWait { at } => unreachable!("no wait of the simulation has a time limit: {at:?}"),
             // It is being opened just now, and stopped then.
             Effect::Abort { at } if self.opens(at) => {}
             Effect::Abort { at } => {
-                self.forget(hands.receiver, frame, at);
-                let event = self.aborted(hands.store, frame, at);
+                self.forget(context.receiver, frame, at);
+                let event = self.aborted(context.store, frame, at);
                 self.inbox.push_back((frame, event));
             }
             Effect::Find { at } => {
-                hands.store.judge.saw("what an earlier owner made is found");
-                self.forget(hands.receiver, frame, at);
-                self.perform(hands.store, frame, at, self.row(hands.store, frame, at).attempt);
+                context.store.judge.saw("what an earlier owner made is found");
+                self.forget(context.receiver, frame, at);
+                self.perform(context.store, frame, at, self.row(context.store, frame, at).attempt);
             }
             Effect::StopChild { at, stop } => {
-                hands.store.judge.saw("child told to stop");
+                context.store.judge.saw("child asked to stop");
                 self.inbox.push_back((Some(at.node), Event::Stopped(stop)));
             }
             Effect::Collect { node, .. } => {
                 let (at, took) = (Target::node(node), None);
-                let attempt = self.row(hands.store, frame, at).attempt;
-                self.inbox.push_back((frame, Event::Of(at, Fact::Succeeded { attempt, took })));
+                let attempt = self.row(context.store, frame, at).attempt;
+                self.inbox.push_back((frame, Event::Attempt(at, AttemptEvent::Succeeded { attempt, took })));
             }
             Effect::Finish(outcome) => match frame {
                 Some(node) => self.child_finished(node, outcome == Outcome::Completed),
@@ -245,33 +244,33 @@ impl Machine {
         }
     }
 
-    /// An activity may have settled its node though its run has not heard of it: moving the row's
+    /// An activity may have settled its node though its run has not received that: moving the row's
     /// fence finds out, and keeps it from settling from now on.
     fn aborted(&self, store: &mut Store, frame: Frame, at: Target) -> Event {
         let row = row_of(&store.executions[self.ix].plan, frame, at);
         if let Fence::Run(run) = self.fence
-            && let Fetched::Already(End::Completed { took }) = store.fetch(self.ix, run, row)
+            && let Fetched::Already(NodeEnd::Completed { took }) = store.fetch(self.ix, run, row)
         {
             store.judge.saw("abort of a node that has settled");
             let attempt = store.executions[self.ix].nodes[row].attempt;
-            return Event::Of(at, Fact::Succeeded { attempt, took });
+            return Event::Attempt(at, AttemptEvent::Succeeded { attempt, took });
         }
-        Event::Of(at, Fact::Aborted { begun: true })
+        Event::Attempt(at, AttemptEvent::Aborted { begun: true })
     }
 
-    fn close(&mut self, hands: &mut Hands<'_>, step: execution::Step) -> After {
-        let why = if step == execution::Step::Cancel { Why::Canceled } else { Why::Ran };
-        hands.store.complete(self.ix, Guard::Fence(self.fence), step, why);
-        match hands.answer_is_lost() {
-            true if self.is_remote() => After::Going,
-            true => After::Lost,
-            false => After::Closed,
+    fn close(&mut self, context: &mut StepContext<'_>, step: execution::Step) -> StepOutcome {
+        let why = if step == execution::Step::Cancel { EndReason::Canceled } else { EndReason::Ran };
+        context.store.complete(self.ix, Guard::Fence(self.fence), step, why);
+        match context.answer_is_lost() {
+            true if self.is_remote() => StepOutcome::Going,
+            true => StepOutcome::Lost,
+            false => StepOutcome::Closed,
         }
     }
 
-    fn park(&mut self, hands: &mut Hands<'_>, until: u64) -> After {
-        let parked = hands.store.park(self.ix, self.fence, until);
-        if parked && !hands.answer_is_lost() { After::Parked } else { After::Lost }
+    fn park(&mut self, context: &mut StepContext<'_>, until: u64) -> StepOutcome {
+        let parked = context.store.park(self.ix, self.fence, until);
+        if parked && !context.answer_is_lost() { StepOutcome::Parked } else { StepOutcome::Lost }
     }
 
     /// When the next thing happens, if that is far away and nothing else is going on.
@@ -280,7 +279,7 @@ impl Machine {
             return None;
         }
         let times = self.work.iter().map(|work| match work.stage {
-            Stage::Until(at, _) => Some(at),
+            Stage::Until(at) => Some(at),
             Stage::Asks { looked: true } => Some(NEVER),
             _ => None,
         });
@@ -292,18 +291,18 @@ impl Machine {
     }
 
     /// Hands an event in; sometimes it comes once more, later.
-    fn tell(&mut self, hands: &mut Hands<'_>, frame: Frame, event: Event) -> After {
-        if hands.answer_is_lost() {
+    fn tell(&mut self, context: &mut StepContext<'_>, frame: Frame, event: Event) -> StepOutcome {
+        if context.answer_is_lost() {
             self.echoes.push((frame, event.clone()));
         }
         self.inbox.push_back((frame, event));
-        After::Going
+        StepOutcome::Going
     }
 
-    fn wait(&mut self, store: &Store, (frame, at): (Frame, Target), event: Event) {
+    fn wait(&mut self, store: &Store, frame: Frame, at: Target) {
         let row = self.row(store, frame, at);
         let until = row.next_at.unwrap_or(store.now);
-        self.work.push(Work::new(frame, at, row.attempt, Stage::Until(until, event)));
+        self.work.push(Work::new(frame, at, row.attempt, Stage::Until(until)));
     }
 
     fn row<'a>(&self, store: &'a Store, frame: Frame, at: Target) -> &'a NodeRow {
@@ -317,9 +316,8 @@ impl Machine {
 
     /// The event as if it were of the attempt that is open now: what a mutant makes of it.
     fn as_news(&self, store: &Store, (frame, mut event): (Frame, Event)) -> (Frame, Event) {
-        if let Event::Of(at, Fact::Succeeded { attempt, .. })
-        | Event::Of(at, Fact::Failed { attempt, .. })
-        | Event::Of(at, Fact::RetryDue { attempt }) = &mut event
+        if let Event::Attempt(at, AttemptEvent::Succeeded { attempt, .. })
+        | Event::Attempt(at, AttemptEvent::Failed { attempt, .. }) = &mut event
         {
             *attempt = self.row(store, frame, *at).attempt;
         }

@@ -1,4 +1,4 @@
-//! One broken rule each: what the simulation must be able to notice.
+//! Mutants: each breaks one rule, and the simulation must detect it.
 //!
 //! Invariants
 //! - A mutant lives in the model, never in the kernel, and breaks one rule only.
@@ -31,9 +31,9 @@ pub(crate) enum Mutant {
     OldestFirst,
     /// A claimer whose answer was lost does not ask what it claimed.
     ClaimForgotten,
-    /// A resumed run is not told that it was canceled.
+    /// A resumed run does not receive its cancel.
     StopForgotten,
-    /// News of an earlier attempt is taken for news of the present one.
+    /// An event of an earlier attempt is applied to the present one.
     EchoIsNews,
     /// A run that is ended by force gives its slot back before its owner has let go.
     ForcedEndAtOnce,
@@ -43,7 +43,7 @@ pub(crate) enum Mutant {
     DoubtForEver,
     /// A loop that is taken up again is opened without looking how its items stand.
     ItemsForgotten,
-    /// A child that is taken up again begins anew.
+    /// A child that is taken up again starts from its beginning.
     ChildAnew,
     /// Parking forgets that something came for the run.
     WakeForgotten,

@@ -1,9 +1,9 @@
-//! A process of the service: its dispatcher, its embedded engine, and all it remembers.
+//! A process of the service: its dispatcher, its embedded engine, and its memory.
 //!
 //! Invariants
-//! - Whatever is here is lost in a crash; after a lapse the process comes back under a new id.
-//! - Each step does one thing to the world. Between any two it may die, pause, or hear no answer.
-//! - Every decision is the kernel's; a step carries one out.
+//! - A crash loses everything in this memory. After its lease has lapsed, the process continues under a new id.
+//! - Each step makes one change to the world. Between two steps the process may die, pause, or receive no answer.
+//! - The kernel makes every decision. A step only carries a decision out.
 //!
 //! Not here: the background loops (`loops`), what makes it die (`world`).
 
@@ -11,16 +11,16 @@ mod loops;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kernel::execution::{self, Begin};
-use kernel::queue::ring::Ring;
-use kernel::queue::{self, Answer, Decision};
+use kernel::execution::{self, BeginDecision};
+use kernel::queue::round_robin::RoundRobin;
+use kernel::queue::{self, Decision, StartOutcome};
 
-use super::machine::{After, Hands, Machine};
+use super::machine::{Machine, StepContext, StepOutcome};
 use super::mutant::Mutant;
 use super::remote::Remote;
-use super::store::{Fence, Guard, Ix, MAX_ATTEMPTS, Pid, Why};
+use super::store::{EndReason, Fence, Guard, Ix, MAX_ATTEMPTS, Pid};
 
-/// A process that has not been heard for so long aborts all it does.
+/// A process without a successful heartbeat for this long aborts all its work.
 pub(crate) const LAPSE: u64 = 10_000;
 
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ pub(crate) struct Process {
     /// When its last heartbeat that came through was sent, and since when all have.
     pub(crate) beat_at: u64,
     pub(crate) steady_since: u64,
-    ring: Ring,
+    ring: RoundRobin,
     believed: BTreeSet<usize>,
     passed_over: BTreeMap<usize, usize>,
     tasks: Vec<Task>,
@@ -106,7 +106,7 @@ impl Process {
             blind_steps: 0,
             beat_at: now,
             steady_since: now,
-            ring: Ring::default(),
+            ring: RoundRobin::default(),
             believed: BTreeSet::new(),
             passed_over: BTreeMap::new(),
             tasks: Vec::new(),
@@ -122,95 +122,95 @@ impl Process {
     }
 
     /// One step of whatever is going on in it.
-    pub(crate) fn step(&mut self, hands: &mut Hands<'_>, remote: Option<&mut Remote>) {
+    pub(crate) fn step(&mut self, context: &mut StepContext<'_>, remote: Option<&mut Remote>) {
         let busy = self.tasks.len() + self.machines.len();
-        let at = hands.random.below(busy + busy / 2 + 1);
+        let at = context.random.below(busy + busy / 2 + 1);
         if at < self.tasks.len() {
             let task = self.tasks.swap_remove(at);
-            self.step_task(hands, remote, task);
+            self.step_task(context, remote, task);
         } else if at < busy {
             let ix = self.machines.keys().nth(at - self.tasks.len()).copied();
-            ix.into_iter().for_each(|ix| self.step_machine(hands, ix));
+            ix.into_iter().for_each(|ix| self.step_machine(context, ix));
         } else {
-            self.look_around(hands, remote.is_none());
+            self.look_around(context, remote.is_none());
         }
     }
 
     /// Its connections go: open transactions are undone, their locks with them.
-    pub(crate) fn disconnect(&mut self, hands: &mut Hands<'_>) {
+    pub(crate) fn disconnect(&mut self, context: &mut StepContext<'_>) {
         for task in std::mem::take(&mut self.tasks) {
             if let Task::Claim { workspace, claim, .. } = task {
-                hands.store.unlock(claim);
-                self.believe(hands, workspace);
+                context.store.unlock(claim);
+                self.believe(context, workspace);
             } else {
                 self.tasks.push(task);
             }
         }
     }
 
-    fn step_machine(&mut self, hands: &mut Hands<'_>, ix: Ix) {
+    fn step_machine(&mut self, context: &mut StepContext<'_>, ix: Ix) {
         let Some(machine) = self.machines.get_mut(&ix) else { return };
-        let after = machine.step(hands);
-        if after == After::Going {
+        let after = machine.step(context);
+        if after == StepOutcome::Going {
             return;
         }
-        machine.drop_work(hands.receiver);
+        machine.drop_work(context.receiver);
         self.machines.remove(&ix);
-        let workspace = hands.store.executions[ix].workspace;
-        if after == After::Closed && hands.store.is_eligible(workspace) {
-            self.believe(hands, workspace);
+        let workspace = context.store.executions[ix].workspace;
+        if after == StepOutcome::Closed && context.store.is_eligible(workspace) {
+            self.believe(context, workspace);
         }
     }
 
-    fn step_task(&mut self, hands: &mut Hands<'_>, remote: Option<&mut Remote>, task: Task) {
+    fn step_task(&mut self, context: &mut StepContext<'_>, remote: Option<&mut Remote>, task: Task) {
         match task {
-            Task::Claim { workspace, want, claim, stage } => self.claim(hands, workspace, want, claim, stage),
+            Task::Claim { workspace, want, claim, stage } => self.claim(context, workspace, want, claim, stage),
             Task::Recall { claim } => {
-                hands.store.judge.saw("claim recalled");
-                self.start_claimed(hands, claim);
+                context.store.judge.saw("claim recalled");
+                self.start_claimed(context, claim);
             }
-            Task::Start { ix, claim, doubt, from, tries } if from > hands.store.now => {
+            Task::Start { ix, claim, doubt, from, tries } if from > context.store.now => {
                 self.tasks.push(Task::Start { ix, claim, doubt, from, tries });
             }
             Task::Start { ix, claim, doubt, tries, .. } => {
                 let answer = match remote {
                     Some(remote) => {
-                        let id = if hands.store.is(Mutant::NewIdOnRepeat) { tries } else { 0 };
-                        remote.start(hands, ix, id)
+                        let id = if context.store.is(Mutant::NewIdOnRepeat) { tries } else { 0 };
+                        remote.start(context, ix, id)
                     }
-                    None => self.begin(hands, ix),
+                    None => self.begin(context, ix),
                 };
-                let attempts = hands.store.executions[ix].item.attempts;
+                let attempts = context.store.executions[ix].item.attempts;
                 let decision = queue::decide(answer, attempts, MAX_ATTEMPTS, doubt);
                 self.tasks.push(Task::Decided { ix, claim, doubt, tries: tries + 1, decision });
             }
             Task::Decided { ix, claim, doubt, tries, decision } => {
-                self.carry_out(hands, remote, Ticket { ix, claim, doubt, tries }, decision);
+                self.carry_out(context, remote, PendingStart { ix, claim, doubt, tries }, decision);
             }
             Task::Resume { ix, epoch } => {
                 let fence = Fence::Owner { process: self.id, epoch };
-                let machine = Machine::from_rows(hands.store, ix, fence);
+                let machine = Machine::from_rows(context.store, ix, fence);
                 self.machines.entry(ix).or_insert(machine);
             }
         }
     }
 
     /// Lock, count, take: one transaction, whose lock is taken before it looks.
-    fn claim(&mut self, hands: &mut Hands<'_>, workspace: usize, want: usize, claim: u64, stage: ClaimStage) {
+    fn claim(&mut self, context: &mut StepContext<'_>, workspace: usize, want: usize, claim: u64, stage: ClaimStage) {
         let stage = match stage {
-            ClaimStage::Lock if hands.store.is(Mutant::ClaimWithoutLock) => ClaimStage::Count,
-            ClaimStage::Lock if hands.store.lock(workspace, claim) => ClaimStage::Count,
+            ClaimStage::Lock if context.store.is(Mutant::ClaimWithoutLock) => ClaimStage::Count,
+            ClaimStage::Lock if context.store.lock(workspace, claim) => ClaimStage::Count,
             ClaimStage::Lock => ClaimStage::Lock,
-            ClaimStage::Count => ClaimStage::Take(hands.store.room(workspace).min(want)),
+            ClaimStage::Count => ClaimStage::Take(context.store.room(workspace).min(want)),
             ClaimStage::Take(count) => {
-                hands.store.take(workspace, count, claim, self.id);
-                hands.store.unlock(claim);
-                if hands.store.is_eligible(workspace) {
-                    self.believe(hands, workspace);
+                context.store.take(workspace, count, claim, self.id);
+                context.store.unlock(claim);
+                if context.store.is_eligible(workspace) {
+                    self.believe(context, workspace);
                 }
-                if !hands.answer_is_lost() {
-                    self.start_claimed(hands, claim);
-                } else if !hands.store.is(Mutant::ClaimForgotten) {
+                if !context.answer_is_lost() {
+                    self.start_claimed(context, claim);
+                } else if !context.store.is(Mutant::ClaimForgotten) {
                     self.tasks.push(Task::Recall { claim });
                 }
                 return;
@@ -219,70 +219,77 @@ impl Process {
         self.tasks.push(Task::Claim { workspace, want, claim, stage });
     }
 
-    fn start_claimed(&mut self, hands: &mut Hands<'_>, claim: u64) {
-        for ix in hands.store.claimed_under(claim) {
-            let doubt = hands.store.executions[ix].item.taken_over;
+    fn start_claimed(&mut self, context: &mut StepContext<'_>, claim: u64) {
+        for ix in context.store.claimed_under(claim) {
+            let doubt = context.store.executions[ix].item.taken_over;
             self.tasks.push(Task::Start { ix, claim, doubt, from: 0, tries: 0 });
         }
     }
 
     /// The embedded engine's start is `begin` itself: what it calls started is stored as such.
-    fn begin(&mut self, hands: &mut Hands<'_>, ix: Ix) -> Answer {
+    fn begin(&mut self, context: &mut StepContext<'_>, ix: Ix) -> StartOutcome {
         if self.machines.contains_key(&ix) {
-            return Answer::AlreadyThere;
+            return StartOutcome::AlreadyStarted;
         }
-        if hands.faults && hands.random.one_in(16) {
-            return Answer::Ambiguous("the request was lost".to_owned());
+        if context.faults && context.random.one_in(16) {
+            return StartOutcome::Ambiguous("the request was lost".to_owned());
         }
-        let begin = hands.store.begin(ix, self.id, Some(self.id));
-        if hands.answer_is_lost() {
-            return Answer::Ambiguous("the answer was lost".to_owned());
+        let begin = context.store.begin(ix, self.id, Some(self.id));
+        if context.answer_is_lost() {
+            return StartOutcome::Ambiguous("the answer was lost".to_owned());
         }
         match begin {
-            Begin::Granted => {
-                let epoch = hands.store.executions[ix].epoch;
+            BeginDecision::Granted => {
+                let epoch = context.store.executions[ix].epoch;
                 self.tasks.push(Task::Resume { ix, epoch });
-                Answer::Started
+                StartOutcome::Started
             }
-            Begin::Ended | Begin::NotYet => Answer::AlreadyThere,
+            BeginDecision::Ended | BeginDecision::NotYet => StartOutcome::AlreadyStarted,
         }
     }
 
-    fn carry_out(&mut self, hands: &mut Hands<'_>, remote: Option<&mut Remote>, ticket: Ticket, decision: Decision) {
-        let Ticket { ix, claim, doubt, tries } = ticket;
+    fn carry_out(
+        &mut self,
+        context: &mut StepContext<'_>,
+        remote: Option<&mut Remote>,
+        start: PendingStart,
+        decision: Decision,
+    ) {
+        let PendingStart { ix, claim, doubt, tries } = start;
         match &decision {
             Decision::MarkDispatched => {
-                hands.store.mark_dispatched(ix, claim);
+                context.store.mark_dispatched(ix, claim);
             }
             Decision::Requeue { backoff, .. } => {
-                hands.store.requeue(ix, claim, u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX));
+                context.store.requeue(ix, claim, u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX));
             }
             Decision::GiveUp { .. } => {
-                hands.store.judge.saw("given up");
-                hands.store.complete(ix, Guard::Claim(claim), execution::Step::Fail, Why::Refused);
+                context.store.judge.saw("given up");
+                context.store.complete(ix, Guard::Claim(claim), execution::Step::Fail, EndReason::Refused);
             }
             Decision::Hold { .. } => {
-                hands.store.judge.saw("engine out of reach");
-                self.breaker_until = hands.store.now + 1_000;
+                context.store.judge.saw("engine out of reach");
+                self.breaker_until = context.store.now + 1_000;
                 self.tasks.push(Task::Start { ix, claim, doubt, from: self.breaker_until, tries });
                 return;
             }
             Decision::Repeat { .. } => {
-                let item = &hands.store.executions[ix].item;
-                if hands.store.is(Mutant::FreeSlotOnAmbiguousStart) && item.claim == claim && item.status.holds_slot() {
-                    hands.store.put_back(ix);
+                let item = &context.store.executions[ix].item;
+                if context.store.is(Mutant::FreeSlotOnAmbiguousStart) && item.claim == claim && item.status.holds_slot()
+                {
+                    context.store.put_back(ix);
                 } else {
-                    self.tasks.push(Task::Start { ix, claim, doubt: true, from: hands.store.now + 500, tries });
+                    self.tasks.push(Task::Start { ix, claim, doubt: true, from: context.store.now + 500, tries });
                 }
                 return;
             }
             Decision::Describe { reason } => {
-                hands.store.judge.saw("refused in doubt");
-                let known = remote.and_then(|remote| remote.describe(hands, ix));
-                let attempts = hands.store.executions[ix].item.attempts;
+                context.store.judge.saw("refused in doubt");
+                let known = remote.and_then(|remote| remote.describe(context, ix));
+                let attempts = context.store.executions[ix].item.attempts;
                 self.tasks.push(match known {
-                    Some(false) if hands.store.is(Mutant::DoubtForEver) => {
-                        Task::Start { ix, claim, doubt, from: hands.store.now + 500, tries }
+                    Some(false) if context.store.is(Mutant::DoubtForEver) => {
+                        Task::Start { ix, claim, doubt, from: context.store.now + 500, tries }
                     }
                     Some(known) => {
                         let decision = queue::described(known, reason.clone(), attempts, MAX_ATTEMPTS);
@@ -293,7 +300,7 @@ impl Process {
                 return;
             }
         }
-        if hands.answer_is_lost() {
+        if context.answer_is_lost() {
             // The write is repeatable: under the claim it changes a row once or not at all.
             self.tasks.push(Task::Decided { ix, claim, doubt, tries, decision });
         }
@@ -301,7 +308,7 @@ impl Process {
 }
 
 /// What a dispatcher knows of an item it is starting.
-struct Ticket {
+struct PendingStart {
     ix: Ix,
     claim: u64,
     doubt: bool,

@@ -1,13 +1,13 @@
-//! The other side of every node: it sees who calls, when, and how often.
+//! The server that nodes call. It sees which process calls, when, and how often.
 //!
 //! Invariants
-//! - What it answers depends on execution, row and attempt only: a repeated call has the same
-//!   answer, and the audit can tell what each execution should have come to.
-//! - P2 and P3 are judged here as well as in the store: what counts is what is really performed.
-//! - A request that a paused or dead process had already handed to the network cannot be called
-//!   back; it is not counted as work of ours.
+//! - An answer depends on execution, row and attempt only. So a repeated call gets the same answer, and the audit can
+//!   compute the correct outcome of each execution.
+//! - P2 and P3 are checked here as well as in the store, because only this server sees what is really performed.
+//! - A request that a process handed to the network before it paused or died cannot be stopped. It does not count as
+//!   work of the process.
 //!
-//! Not here: who may call (`machine`), what an answer does to a run (the kernel).
+//! Not here: which process may call (`machine`), what an answer does to a run (the kernel).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +77,7 @@ impl Receiver {
         let Delivery { ix, node, attempt, .. } = self.in_flight.remove(&delivery)?;
         let answer = self.would_answer(&store.executions[ix].plan, ix, node, attempt);
         if matches!(answer, Answer::Failed(_)) {
-            // A failure told twice is one failure.
+            // A failure reported twice is one failure.
             let failures = self.failures.entry((ix, node)).or_default();
             *failures = (*failures).max(attempt);
         }

@@ -1,11 +1,11 @@
 //! A model of the store: each method is one committed transaction.
 //!
 //! Invariants
-//! - Statuses move only as the kernel's lifecycles say, under the guard that the real statement
-//!   names; a mutant leaves one guard out.
+//! - A status changes only by a legal step of the kernel's lifecycles, under the guard that the real statement names. A
+//!   mutant leaves one guard out.
 //! - The store's clock is the only one.
 //!
-//! Not here: what a run writes (`facts`), who calls when (`process`, `remote`, `world`).
+//! Not here: what a run writes (`facts`), when these methods are called (`process`, `remote`, `world`).
 
 mod facts;
 
@@ -17,11 +17,11 @@ use kernel::execution;
 use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::orchestration::Target;
 use kernel::queue::{self, Step};
-use kernel::run::crash::{self, Deaths, Verdict};
+use kernel::run::crash::{self, AfterDeath, Deaths};
 use kernel::run::node;
 use uuid::Uuid;
 
-pub(crate) use facts::{Change, Fence, Fetched, Guard};
+pub(crate) use facts::{Fence, Fetched, Guard, NodeChange};
 
 use super::judge::{Judge, Promise};
 use super::mutant::Mutant;
@@ -62,7 +62,7 @@ pub(crate) struct Item {
 
 /// What ended an execution, for the audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum EndReason {
     Ran,
     Refused,
     CrashLoop,
@@ -78,7 +78,7 @@ pub(crate) struct NodeRow {
     pub(crate) next_at: Option<u64>,
     pub(crate) fence: u64,
     pub(crate) seq: u32,
-    pub(crate) end: Option<node::End>,
+    pub(crate) end: Option<node::NodeEnd>,
     /// Who wrote last: a repeat of one's own write changes nothing.
     pub(crate) writer: u64,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Execution {
     pub(crate) seq_at_death: u32,
     /// How often it ended, and of what.
     pub(crate) ended: u32,
-    pub(crate) why: Why,
+    pub(crate) why: EndReason,
 }
 
 #[derive(Debug)]
@@ -190,7 +190,7 @@ impl Store {
             deaths: Deaths::default(),
             seq_at_death: 0,
             ended: 0,
-            why: Why::Ran,
+            why: EndReason::Ran,
         });
         let ix = self.executions.len() - 1;
         self.keys.insert(key, ix);
@@ -284,13 +284,13 @@ impl Store {
     }
 
     /// Another claimer for an item whose claimer is dead. None: not now.
-    pub(crate) fn take_over(&mut self, ix: Ix, claim: u64, claimer: Pid, alone_is_free: bool) -> Option<Verdict> {
+    pub(crate) fn take_over(&mut self, ix: Ix, claim: u64, claimer: Pid, alone_is_free: bool) -> Option<AfterDeath> {
         let (status, by) = (self.executions[ix].item.status, self.executions[ix].item.claimed_by);
         if self.is(Mutant::TakeoverRequeues) && status.holds_slot() && self.is_silent(by, CLAIM_SILENCE) {
             self.put_back(ix);
             return None;
         }
-        let next = status.after(Step::Takeover).ok()?;
+        let next = status.after(Step::Takeover)?;
         if !self.is_silent(by, CLAIM_SILENCE) {
             return None;
         }
@@ -300,8 +300,8 @@ impl Store {
         item.status = next;
         (item.claim, item.claimed_by, item.taken_over) = (claim, claimer, true);
         self.note(|| format!("p{claimer} takes e{ix} over from p{by} under c{claim}: {verdict:?}"));
-        if verdict == Verdict::GiveUp {
-            self.complete(ix, Guard::Claim(claim), execution::Step::Fail, Why::CrashLoop);
+        if verdict == AfterDeath::GiveUp {
+            self.complete(ix, Guard::Claim(claim), execution::Step::Fail, EndReason::CrashLoop);
         }
         Some(verdict)
     }
@@ -318,21 +318,21 @@ impl Store {
     }
 
     /// Counts the death of an execution's holder. None: it may only be resumed alone, and not here.
-    fn count_death(&mut self, ix: Ix, alone_is_free: bool) -> Option<Verdict> {
+    fn count_death(&mut self, ix: Ix, alone_is_free: bool) -> Option<AfterDeath> {
         let execution = &mut self.executions[ix];
         let progressed = execution.last_seq != execution.seq_at_death;
         let (count, verdict) = crash::after_death(execution.deaths, progressed);
         match verdict {
-            Verdict::Resume => {}
-            Verdict::ResumeAlone if !alone_is_free => {
+            AfterDeath::Resume => {}
+            AfterDeath::ResumeAlone if !alone_is_free => {
                 self.judge.saw("suspect waits to be alone");
                 return None;
             }
-            Verdict::ResumeAlone => self.judge.saw("resumed alone"),
-            Verdict::GiveUp => self.judge.saw("crash loop"),
+            AfterDeath::ResumeAlone => self.judge.saw("resumed alone"),
+            AfterDeath::GiveUp => self.judge.saw("crash loop"),
         }
-        // It is taken when its turn has come, so it has its turn at once.
-        let deaths = Deaths { count, alone: verdict == Verdict::ResumeAlone };
+        // It is taken when its turn has come, so it has its turn immediately.
+        let deaths = Deaths { count, alone: verdict == AfterDeath::ResumeAlone };
         (execution.deaths, execution.seq_at_death) = (deaths, execution.last_seq);
         Some(verdict)
     }

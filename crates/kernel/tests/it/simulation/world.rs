@@ -1,11 +1,11 @@
-//! Everything together, and the hand that breaks it: a seed decides who moves next and what fails.
+//! The whole simulated service. A seed decides which part makes the next step, and what fails.
 //!
 //! Invariants
-//! - Three phases. Faults: anything may happen between any two steps, and nothing unsafe may.
-//!   Quiet: nothing fails any more, and everything accepted must end. Then the audit.
-//! - Nothing but the seed decides: the same seed is the same story.
+//! - There are three phases. With faults, anything may fail between two steps, but no promise may be broken. In the
+//!   quiet phase nothing fails, and everything that was accepted must end. The audit follows.
+//! - Only the seed decides, so the same seed repeats the same steps.
 //!
-//! Not here: what is promised (`judge`), the reckoning (`audit`).
+//! Not here: the promises (`judge`), the checks at the end (`audit`).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use kernel::run::node::Status;
 
 use super::audit;
 use super::judge::Judge;
-use super::machine::Hands;
+use super::machine::StepContext;
 use super::mutant::Mutant;
 use super::process::{LAPSE, Process};
 use super::random::Random;
@@ -138,8 +138,8 @@ impl World {
             0..4 if self.faults => self.fail(),
             4..10 => self.outside(),
             10..50 if self.remote.is_some() => {
-                let (mut hands, remote, _) = self.parts(0);
-                remote.into_iter().for_each(|remote| remote.step(&mut hands));
+                let (mut context, remote, _) = self.parts(0);
+                remote.into_iter().for_each(|remote| remote.step(&mut context));
             }
             _ => {
                 let at = self.random.below(self.processes.len());
@@ -151,10 +151,10 @@ impl World {
     }
 
     fn step_process(&mut self, at: usize) {
-        let (mut hands, remote, process) = self.parts(at);
-        process.step(&mut hands, remote);
-        if hands.killed {
-            hands.store.judge.saw("deadly node");
+        let (mut context, remote, process) = self.parts(at);
+        process.step(&mut context, remote);
+        if context.killed {
+            context.store.judge.saw("deadly node");
             return self.crash(at, 1_000);
         }
         if process.blind_steps > 0 {
@@ -236,30 +236,30 @@ impl World {
         let now = self.store.now;
         let choice = self.random.below(6);
         let length = self.random.between(4_000, 25_000);
-        let (mut hands, remote, process) = self.parts(at);
+        let (mut context, remote, process) = self.parts(at);
         match (choice, remote) {
             (0 | 1, _) if process.down_until.is_none() => self.crash(at, length / 8),
             (2, _) if process.is_steppable() => {
-                process.disconnect(&mut hands);
+                process.disconnect(&mut context);
                 process.paused_until = Some(now + length);
-                hands.receiver.away.insert(process.id);
-                hands.store.note(|| format!("p{} pauses for {length}", process.id));
+                context.receiver.away.insert(process.id);
+                context.store.note(|| format!("p{} pauses for {length}", process.id));
             }
             (3, _) => process.mute_until = now + length,
             (4, Some(remote)) => remote.out_of_reach_until = now + length / 2,
-            (5, Some(remote)) => remote.silence(&mut hands),
+            (5, Some(remote)) => remote.silence(&mut context),
             _ => {}
         }
     }
 
     /// A process dies with all it remembers, and comes back after a while.
     fn crash(&mut self, at: usize, down_for: u64) {
-        let (mut hands, _, process) = self.parts(at);
-        let (id, now) = (process.id, hands.store.now);
-        process.disconnect(&mut hands);
-        hands.receiver.hang_up_all(id);
-        hands.receiver.away.remove(&id);
-        hands.store.note(|| format!("p{id} crashes"));
+        let (mut context, _, process) = self.parts(at);
+        let (id, now) = (process.id, context.store.now);
+        process.disconnect(&mut context);
+        context.receiver.hang_up_all(id);
+        context.receiver.away.remove(&id);
+        context.store.note(|| format!("p{id} crashes"));
         *process = Process::new(id, now);
         process.down_until = Some(now + down_for);
     }
@@ -309,14 +309,14 @@ impl World {
         }
     }
 
-    /// A process that was not heard for too long drops all it does.
+    /// A process without a successful heartbeat for too long drops all its work.
     fn lapse(&mut self, at: usize) {
         let id = self.processes[at].id;
         self.store.note(|| format!("p{id} lapses"));
-        let (mut hands, _, process) = self.parts(at);
-        process.disconnect(&mut hands);
-        hands.receiver.hang_up_all(id);
-        hands.receiver.away.remove(&id);
+        let (mut context, _, process) = self.parts(at);
+        process.disconnect(&mut context);
+        context.receiver.hang_up_all(id);
+        context.receiver.away.remove(&id);
         self.restart(at);
     }
 
@@ -328,10 +328,10 @@ impl World {
         self.store.seen_at.insert(id, now);
     }
 
-    fn parts(&mut self, at: usize) -> (Hands<'_>, Option<&mut Remote>, &mut Process) {
+    fn parts(&mut self, at: usize) -> (StepContext<'_>, Option<&mut Remote>, &mut Process) {
         let process = &mut self.processes[at];
         let may_send = process.blind_steps == 0 && self.store.now - process.beat_at <= LAPSE;
-        let hands = Hands {
+        let context = StepContext {
             store: &mut self.store,
             receiver: &mut self.receiver,
             random: &mut self.random,
@@ -339,6 +339,6 @@ impl World {
             may_send: may_send || self.remote.is_some(),
             killed: false,
         };
-        (hands, self.remote.as_mut(), process)
+        (context, self.remote.as_mut(), process)
     }
 }

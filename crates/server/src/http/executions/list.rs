@@ -1,80 +1,86 @@
 //! Lists of executions: of a workspace, of a definition, or all that a key may see.
 //!
 //! Invariants
-//! - Every filter is served by an index; a text that no index could find is not looked for.
+//! - Every filter uses an index. A text search matches only values with an index: ids, idempotency keys and the
+//!   beginnings of names.
 
 use axum::extract::State;
 use axum::{Extension, Json as Reply};
 use jiff::Timestamp;
 use kernel::execution::Status;
-use kernel::ids::{DefinitionId, WorkspaceId};
-use store::definition::Which;
-use store::execution::list::{Filter, Listed, Place};
+use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
+use store::definition::DefinitionRef;
+use store::execution::list::{ExecutionFilter, ExecutionSummary};
 use uuid::Uuid;
 
 use crate::http::auth::Caller;
 use crate::http::body::{Id, Params};
 use crate::http::page::list_params;
+use crate::http::problem::no_such;
 use crate::http::workspaces;
 use crate::http::{Api, Code, Problem, page};
-use crate::wire::{ListedExecution, Page};
+use crate::wire::{ExecutionListItem, Page};
 
-/// An id says its millisecond in so many characters: shorter texts would name too many.
+/// The shortest prefix of an id to search for. It contains the creation time to the millisecond; shorter prefixes would
+/// match too many ids.
 const ID_PREFIX: usize = 13;
-/// How many executions, and how many definitions, a text may mean.
-const MEANT: i64 = 200;
-const DEFINITIONS_MEANT: i64 = 20;
+/// The largest number of executions, and of definitions, that a search text may match.
+const MAX_MATCHES: i64 = 200;
+const MAX_MATCHING_DEFINITIONS: i64 = 20;
 
 list_params! {
-    pub(crate) struct Everywhere {
-        /// With a root key, only those of this workspace.
+    pub(crate) struct ListExecutionsParams {
+        /// With a root key: list only this workspace. Default: all workspaces.
         workspace_id: Option<WorkspaceId>,
-        /// True: of one workspace only. With a root key `workspaceId` is then required, so that the newest of all
-        /// workspaces is never taken for the newest of one.
+        /// True: list one workspace only. With a root key, `workspaceId` is then required.
         in_one_workspace: Option<bool>,
-        /// A definition's id; or its name, which with a root key needs `workspaceId`.
+        /// List only executions of this definition: its id or its name. With a root key, a name needs `workspaceId`.
         definition: Option<String>,
-        /// One status or several, separated by commas.
+        /// List only executions with one of these statuses, separated by commas.
         #[param(example = "FAILED,TIMED_OUT")]
         status: Option<String>,
-        /// Created at this time or later.
+        /// List only executions created at this time or later.
         created_after: Option<Timestamp>,
-        /// Created before this time.
+        /// List only executions created before this time.
         created_before: Option<Timestamp>,
-        /// Whatever of these finds something first: the first 13 characters or more of an id, a whole idempotency
-        /// key, the start of a definition's name. With a root key it needs `workspaceId`.
+        /// Searches by id (at least its first 13 characters) or by idempotency key; if none matches, by the beginning
+        /// of the name of the definition. With a root key it needs `workspaceId`.
         #[param(min_length = 1, max_length = 200)]
         text: Option<String>,
     }
 }
 
 list_params! {
-    /// The same filters where the address names the workspace or the definition.
-    pub(crate) struct Narrowed {
-        /// One status or several, separated by commas.
+    /// The filters of a list whose path names the workspace or the definition.
+    pub(crate) struct NestedListParams {
+        /// List only executions with one of these statuses, separated by commas.
         #[param(example = "FAILED,TIMED_OUT")]
         status: Option<String>,
-        /// Created at this time or later.
+        /// List only executions created at this time or later.
         created_after: Option<Timestamp>,
-        /// Created before this time.
+        /// List only executions created before this time.
         created_before: Option<Timestamp>,
     }
 }
 
-/// Executions, newest first.
-#[utoipa::path(get, path = "/workflow/executions", tag = "executions", params(Everywhere),
-    responses((status = 200, body = Page<ListedExecution>)))]
+/// Lists executions, the newest first.
+///
+/// With a filter, a page searches at most 2,000 executions. It may have fewer items than `limit`, or none, and still
+/// have a `nextCursor`: follow it to search on. A list without COMPLETED reads only what is open and what ended in
+/// another way.
+#[utoipa::path(get, path = "/workflow/executions", tag = "executions", params(ListExecutionsParams),
+    responses((status = 200, body = Page<ExecutionListItem>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<Everywhere>,
-) -> Result<Reply<Page<ListedExecution>>, Problem> {
+    Params(params): Params<ListExecutionsParams>,
+) -> Result<Reply<Page<ExecutionListItem>>, Problem> {
     let workspace = match params.in_one_workspace {
         Some(true) => Some(caller.workspace(params.workspace_id)?),
-        _ => caller.sees(params.workspace_id)?,
+        _ => caller.listed_workspace(params.workspace_id)?,
     };
     let created = (params.created_after, params.created_before);
-    let page = params.page(page::List::Executions, place_of)?;
+    let page = params.page(page::ListKind::Executions, position_of)?;
     let mut filter = filter(workspace, params.status.as_deref(), created, page)?;
     if let Some(definition) = &params.definition {
         filter.definitions = Some(definitions(&api, &caller, &params, definition).await?);
@@ -86,40 +92,42 @@ pub(crate) async fn list(
     answer(&api, filter).await
 }
 
-/// The executions of a definition, newest first; also after it was deleted.
+/// Lists the executions of a definition, the newest first. Also works for a deleted definition.
 #[utoipa::path(get, path = "/workflow/executions/workflow/{definitionId}", tag = "executions",
-    params(("definitionId" = DefinitionId, Path), Narrowed), responses((status = 200, body = Page<ListedExecution>)))]
-pub(crate) async fn of_definition(
+    operation_id = "of_definition", params(("definitionId" = DefinitionId, Path), NestedListParams),
+    responses((status = 200, body = Page<ExecutionListItem>)))]
+pub(crate) async fn list_by_definition(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<DefinitionId>,
-    Params(params): Params<Narrowed>,
-) -> Result<Reply<Page<ListedExecution>>, Problem> {
-    let filter = Filter { definitions: Some(vec![id]), ..params.filter(caller.workspace)? };
+    Params(params): Params<NestedListParams>,
+) -> Result<Reply<Page<ExecutionListItem>>, Problem> {
+    let filter = ExecutionFilter { definitions: Some(vec![id]), ..params.filter(caller.workspace)? };
     if !api.store.knows_definition(id, caller.workspace).await? {
         return Err(Problem::not_found("definition"));
     }
     answer(&api, filter).await
 }
 
-/// The executions of a workspace, newest first.
+/// Lists the executions of a workspace, the newest first.
 #[utoipa::path(get, path = "/workflow/executions/workspace/{workspaceId}", tag = "executions",
-    params(("workspaceId" = WorkspaceId, Path), Narrowed), responses((status = 200, body = Page<ListedExecution>)))]
-pub(crate) async fn of_workspace(
+    operation_id = "of_workspace", params(("workspaceId" = WorkspaceId, Path), NestedListParams),
+    responses((status = 200, body = Page<ExecutionListItem>)))]
+pub(crate) async fn list_by_workspace(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<WorkspaceId>,
-    Params(params): Params<Narrowed>,
-) -> Result<Reply<Page<ListedExecution>>, Problem> {
+    Params(params): Params<NestedListParams>,
+) -> Result<Reply<Page<ExecutionListItem>>, Problem> {
     workspaces::visible(&caller, id)?;
     let filter = params.filter(Some(id))?;
-    api.store.workspace(id).await.map_err(workspaces::not_found)?;
+    api.store.workspace(id).await.map_err(no_such("workspace"))?;
     answer(&api, filter).await
 }
 
-impl Narrowed {
-    fn filter(&self, workspace: Option<WorkspaceId>) -> Result<Filter, Problem> {
-        let page = self.page(page::List::Executions, place_of)?;
+impl NestedListParams {
+    fn filter(&self, workspace: Option<WorkspaceId>) -> Result<ExecutionFilter, Problem> {
+        let page = self.page(page::ListKind::Executions, position_of)?;
         filter(workspace, self.status.as_deref(), (self.created_after, self.created_before), page)
     }
 }
@@ -128,62 +136,74 @@ fn filter(
     workspace: Option<WorkspaceId>,
     status: Option<&str>,
     (from, until): (Option<Timestamp>, Option<Timestamp>),
-    (limit, after): (i64, Option<Place<Uuid>>),
-) -> Result<Filter, Problem> {
-    Ok(Filter { workspace, statuses: statuses(status)?, from, until, after, limit, definitions: None, ids: None })
+    (limit, after): (i64, Option<ExecutionId>),
+) -> Result<ExecutionFilter, Problem> {
+    Ok(ExecutionFilter {
+        workspace,
+        statuses: statuses(status)?,
+        from,
+        until,
+        after,
+        limit,
+        definitions: None,
+        ids: None,
+    })
 }
 
-fn place_of(bytes: &[u8]) -> Option<Place<Uuid>> {
-    page::place_of(bytes, Uuid::from_bytes)
+fn position_of(bytes: &[u8]) -> Option<ExecutionId> {
+    page::uuid_of(bytes).map(ExecutionId)
 }
 
 fn statuses(text: Option<&str>) -> Result<Vec<Status>, Problem> {
     let known = |name: &str| {
         Status::parse(name).ok_or_else(|| {
             let all: Vec<&str> = Status::ALL.into_iter().map(Status::name).collect();
-            Problem::new(Code::ValidationFailed, format!("status: any of {}, separated by commas", all.join(", ")))
+            Problem::new(
+                Code::ValidationFailed,
+                format!("status: must be one or more of {}, separated by commas", all.join(", ")),
+            )
         })
     };
     text.into_iter().flat_map(|text| text.split(',')).map(known).collect()
 }
 
-/// The definition of an id, or of a name; nothing is found of one that is not there.
+/// The definition with this id or name. Empty if there is none with this name.
 async fn definitions(
     api: &Api,
     caller: &Caller,
-    params: &Everywhere,
+    params: &ListExecutionsParams,
     definition: &str,
 ) -> Result<Vec<DefinitionId>, Problem> {
     if let Ok(id) = definition.parse() {
         return Ok(vec![id]);
     }
     let workspace = caller.workspace(params.workspace_id)?;
-    match api.store.definition(Which::Name(definition), Some(workspace)).await {
+    match api.store.definition(DefinitionRef::Name(definition), Some(workspace)).await {
         Ok(found) => Ok(vec![found.id]),
         Err(store::Error::NotFound) => Ok(Vec::new()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// What a text means: executions by id or idempotency key, else definitions by the start of their names.
-async fn narrow(api: &Api, workspace: WorkspaceId, text: &str, filter: &mut Filter) -> Result<(), Problem> {
+/// Applies a search text: executions by id or idempotency key, else definitions by the beginning of their names.
+async fn narrow(api: &Api, workspace: WorkspaceId, text: &str, filter: &mut ExecutionFilter) -> Result<(), Problem> {
     if text.is_empty() || text.chars().count() > 200 {
-        return Err(Problem::new(Code::ValidationFailed, "text: 1 to 200 characters"));
+        return Err(Problem::new(Code::ValidationFailed, "text: must have 1 to 200 characters"));
     }
-    // No id is after the last and before the first.
+    // A text that is no prefix of an id gets an empty range: no id is both after the last and before the first id.
     let ids = range(text).unwrap_or((Uuid::max(), Uuid::nil()));
-    let found = api.store.search_executions(workspace, ids, text, MEANT).await?;
+    let found = api.store.search_executions(workspace, ids, text, MAX_MATCHES).await?;
     if !found.is_empty() {
         filter.ids = Some(found);
         return Ok(());
     }
-    let meant = api.store.search_definitions(workspace, text, DEFINITIONS_MEANT).await?;
+    let matching = api.store.search_definitions(workspace, text, MAX_MATCHING_DEFINITIONS).await?;
     let both = |id: &DefinitionId| filter.definitions.as_ref().is_none_or(|asked| asked.contains(id));
-    filter.definitions = Some(meant.into_iter().filter(both).collect());
+    filter.definitions = Some(matching.into_iter().filter(both).collect());
     Ok(())
 }
 
-/// The first and the last id that begin so.
+/// The first and the last id with this prefix.
 fn range(text: &str) -> Option<(Uuid, Uuid)> {
     let shape = "00000000-0000-0000-0000-000000000000";
     let fits = |(given, shape): (char, char)| if shape == '-' { given == '-' } else { given.is_ascii_hexdigit() };
@@ -192,14 +212,14 @@ fn range(text: &str) -> Option<(Uuid, Uuid)> {
     if is_prefix { Some((fill("0")?, fill("f")?)) } else { None }
 }
 
-async fn answer(api: &Api, filter: Filter) -> Result<Reply<Page<ListedExecution>>, Problem> {
-    let rows = api.store.executions(&Filter { limit: filter.limit + 1, ..filter.clone() }).await?;
-    let cursor = |row: &Listed| page::write(page::List::Executions, &page::timed(row.created_at, *row.id.0.as_bytes()));
-    Ok(Reply(page::page(rows, filter.limit, cursor, wire)))
+async fn answer(api: &Api, filter: ExecutionFilter) -> Result<Reply<Page<ExecutionListItem>>, Problem> {
+    let (rows, next) = api.store.executions(&filter).await?;
+    let next_cursor = next.map(|id| page::write(page::ListKind::Executions, id.0.as_bytes()));
+    Ok(Reply(Page { items: rows.into_iter().map(wire).collect(), next_cursor }))
 }
 
-fn wire(row: Listed) -> ListedExecution {
-    ListedExecution {
+fn wire(row: ExecutionSummary) -> ExecutionListItem {
+    ExecutionListItem {
         id: row.id,
         queue_id: row.id.queue_item(),
         workspace_id: row.workspace,
@@ -247,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_told_apart_by_commas() {
+    fn statuses_are_separated_by_commas() {
         assert_eq!(statuses(None).ok(), Some(vec![]));
         assert_eq!(statuses(Some("FAILED,TIMED_OUT")).ok(), Some(vec![Status::Failed, Status::TimedOut]));
         for bad in ["", "failed", "FAILED,", "FAILED RUNNING"] {

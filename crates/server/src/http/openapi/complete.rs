@@ -1,9 +1,9 @@
-//! What code generators need of the description and the handlers' types do not give.
+//! Completes the document with what code generators need and the types of the handlers do not provide.
 //!
 //! Invariants
-//! - Every response has a description: OpenAPI demands one.
-//! - A union that a tag tells apart has a schema for each variant, and a discriminator that names them.
-//! - No schema is an `allOf` of a union: generators drop those.
+//! - Every response has a description: OpenAPI requires one.
+//! - A tagged union has a schema for each variant, and a discriminator that names these schemas.
+//! - No schema is an `allOf` that contains a union, because generators drop such schemas.
 //!
 //! Not here: examples of bodies (`examples`).
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 const SCHEMAS: &str = "#/components/schemas/";
 
-/// Describes the responses of an operation that do not say what they are.
+/// Adds a description to the responses of an operation that have none.
 pub(super) fn describe_responses(operation: &mut Value) {
     for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
         let is_described =
@@ -24,10 +24,10 @@ pub(super) fn describe_responses(operation: &mut Value) {
 
 fn meaning(status: &str) -> Option<&'static str> {
     Some(match status {
-        "200" => "It succeeded.",
-        "201" => "It was created.",
-        "202" => "It was accepted; the work is still to be done.",
-        "204" => "It was done; there is no body.",
+        "200" => "Success.",
+        "201" => "Created.",
+        "202" => "Accepted. The work continues after this response.",
+        "204" => "Success, without a body.",
         _ => return None,
     })
 }
@@ -56,7 +56,7 @@ pub(super) fn name_variants(document: &mut Value) {
     schemas.sort_keys();
 }
 
-/// Puts the fields that stand beside a union into its variants.
+/// Moves the fields beside a union into its variants.
 fn merge_unions(document: &mut Value) {
     let Some(schemas) = document["components"]["schemas"].as_object_mut() else { return };
     let names: Vec<String> = schemas.keys().cloned().collect();
@@ -70,7 +70,8 @@ fn merge_unions(document: &mut Value) {
     remove_unused(document, &merged);
 }
 
-/// A union with fields beside it as a union whose variants have those fields, and the name of the union it was made of.
+/// Converts a schema that has both fields and a union: each variant of the new union also has the fields. Also returns
+/// the name of the original union.
 fn merge(schema: &Value, schemas: &Map<String, Value>) -> Option<(Value, String)> {
     let [union, beside] = schema["allOf"].as_array()?.as_slice() else { return None };
     let of = union["$ref"].as_str()?.strip_prefix(SCHEMAS)?;
@@ -87,7 +88,7 @@ fn merge(schema: &Value, schemas: &Map<String, Value>) -> Option<(Value, String)
     Some((merged, of.to_owned()))
 }
 
-/// The field whose value tells the variants of a union apart.
+/// The field whose value names the variant of a union.
 fn tag(schema: &Value) -> Option<String> {
     let variants = schema["oneOf"].as_array()?;
     let is_tag = |name: &&String| {

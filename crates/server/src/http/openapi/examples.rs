@@ -1,4 +1,4 @@
-//! An example of every body, by the name of its type. They tell one story: a shop's orders.
+//! An example of every body, by the name of its type. All examples are about the orders of a shop.
 
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ const DEFINITION: &str = "019a8f00-0000-7000-8000-000000000002";
 const VERSION: &str = "019a8f00-0000-7000-8000-000000000003";
 const KEY: &str = "019a8f00-0000-7000-8000-000000000004";
 const EXECUTION: &str = "019a8f2c-1b3d-7c4e-8a5f-0123456789ab";
+const HOLDER: &str = "019a8f2c-0a2b-7c4e-8a5f-0123456789ab";
 const HASH: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 const MORNING: &str = "2026-01-05T09:00:00Z";
 const CREATED: &str = "2026-01-05T09:30:00Z";
@@ -25,17 +26,17 @@ pub(super) fn of(name: &str) -> Option<Value> {
         .or_else(|| events(name))
         .or_else(|| webhooks(name))
         .or_else(|| schedules(name))
-        .or_else(|| asks(name))
-        .or_else(|| looks(name))
+        .or_else(|| waits(name))
+        .or_else(|| inspection(name))
 }
 
-fn looks(name: &str) -> Option<Value> {
+fn inspection(name: &str) -> Option<Value> {
     Some(match name {
-        "Logs" => json!({ "items": [{
+        "ExecutionLogs" => json!({ "items": [{
             "at": STARTED, "node": "say", "iteration": 0, "attempt": 1, "source": "log", "level": "info",
             "message": "Order A42 is paid.",
         }] }),
-        "Tree" => json!({ "rootExecutionId": EXECUTION, "more": false, "items": [
+        "ExecutionTree" => json!({ "rootExecutionId": EXECUTION, "more": false, "items": [
             {
                 "executionId": EXECUTION, "depth": 0, "workflowDefinitionId": DEFINITION, "workflowName": "order",
                 "status": "COMPLETED", "createdAt": CREATED, "startedAt": STARTED, "completedAt": ENDED,
@@ -49,12 +50,12 @@ fn looks(name: &str) -> Option<Value> {
                 "durationMs": 2000,
             },
         ] }),
-        "Evaluate" => json!({ "expression": "nodes.fetch.output.status == 200", "executionId": EXECUTION }),
-        "Evaluated" => json!({ "value": true, "type": "a boolean" }),
-        "WholeVersion" => json!({
+        "EvaluateExpression" => json!({ "expression": "nodes.fetch.output.status == 200", "executionId": EXECUTION }),
+        "ExpressionValue" => json!({ "value": true, "type": "a boolean" }),
+        "VersionDocument" => json!({
             "version": 1, "graph": { "nodes": [], "edges": [] }, "source": "name: order\nnodes: {}\n",
         }),
-        "Diff" => json!({
+        "VersionDiff" => json!({
             "from": 1, "to": 2, "changes": [{ "pointer": "/nodes/fetch/timeout_ms", "before": 10000, "after": 30000 }],
         }),
         _ => return None,
@@ -76,12 +77,12 @@ fn workspaces(name: &str) -> Option<Value> {
             "waiting": { "ready": { "count": 1000, "more": true }, "delayed": none, "key": none, "definition": none },
             "oldestWaitingSeconds": 73.5, "failed": { "count": 1, "more": false },
         }),
-        "CreateKey" => json!({ "name": "shop", "scopes": ["read", "run"], "expiresAt": "2099-01-01T00:00:00Z" }),
-        "CreatedKey" => json!({
+        "CreateApiKey" => json!({ "name": "shop", "scopes": ["read", "run"], "expiresAt": "2099-01-01T00:00:00Z" }),
+        "CreatedApiKey" => json!({
             "id": KEY, "name": "shop", "workspaceId": WORKSPACE, "scopes": ["read", "run"],
             "createdBy": "root", "expiresAt": "2099-01-01T00:00:00Z", "key": "fbk_…",
         }),
-        "Key" => json!({
+        "ApiKey" => json!({
             "id": KEY, "name": "shop", "workspaceId": WORKSPACE, "prefix": "fbk_1a2b3c4d", "scopes": ["read", "run"],
             "createdAt": MORNING, "createdBy": "root", "lastUsedAt": CREATED,
         }),
@@ -92,7 +93,7 @@ fn workspaces(name: &str) -> Option<Value> {
             "createdBy": format!("key:{KEY}"),
             "hosts": ["stock.example.com"],
         }),
-        "Activity" => json!({
+        "ActivityEntry" => json!({
             "id": 4711, "at": ENDED, "workspaceId": WORKSPACE, "actor": format!("key:{KEY}"),
             "action": "execution.cancel",
             "subjectType": "execution", "subjectId": EXECUTION,
@@ -118,11 +119,13 @@ fn definitions(name: &str) -> Option<Value> {
         "SubmitDefinition" => json!({
             "source": "name: order\nnodes:\n  tell: {kind: LOG, with: {message: 'Order ${{ inputs.id }} came in.'}}\n",
         }),
-        "Kinds" => json!({ "items": [kernel::kind::describe(kernel::definition::Kind::Fail)] }),
-        "Publish" => json!({}),
-        "Validated" => json!({ "valid": true, "nodes": 1, "edges": 0, "contentHash": HASH }),
+        "NodeKinds" => json!({ "items": [kernel::kind::describe(kernel::definition::Kind::Fail)] }),
+        "PublishDefinition" => json!({}),
+        "ValidatedDefinition" => json!({ "valid": true, "nodes": 1, "edges": 0, "contentHash": HASH }),
         "Definition" => definition,
-        "Applied" => json!({ "definition": definition, "version": 4, "versionId": VERSION, "unchanged": false }),
+        "AppliedDefinition" => {
+            json!({ "definition": definition, "version": 4, "versionId": VERSION, "unchanged": false })
+        }
         "Graph" => json!({
             "name": "order", "width": 240, "height": 84, "edges": [],
             "nodes": [{
@@ -130,7 +133,7 @@ fn definitions(name: &str) -> Option<Value> {
                 "height": 52,
             }],
         }),
-        "Version" => {
+        "VersionListItem" => {
             json!({ "id": VERSION, "version": 4, "published": true, "contentHash": HASH, "createdAt": MORNING })
         }
         _ => return None,
@@ -138,23 +141,27 @@ fn definitions(name: &str) -> Option<Value> {
 }
 
 fn executions(name: &str) -> Option<Value> {
-    let error = json!({ "type": "HTTP_STATUS", "message": "the answer was 500", "node": "check_stock", "status": 500 });
+    let error = json!({ "type": "HTTP_STATUS", "message": "stock.example.com answered 500", "node": "check_stock",
+         "status": 500 });
     Some(match name {
         "StartExecution" => json!({ "workflowDefinitionId": DEFINITION, "input": { "id": "A42", "total": 20 } }),
-        "TreeItem" => json!({
+        "TreeExecution" => json!({
             "executionId": EXECUTION, "parentExecutionId": EXECUTION, "node": "each", "iteration": 2, "attempt": 1,
             "workflowDefinitionId": DEFINITION,
             "workflowName": "ship", "status": "COMPLETED", "depth": 1, "createdAt": CREATED, "startedAt": CREATED,
             "completedAt": ENDED,
             "durationMs": 3000,
         }),
-        "Started" => json!({ "queueId": EXECUTION, "executionId": EXECUTION, "status": "PENDING" }),
+        "StartedExecution" => json!({ "queueId": EXECUTION, "executionId": EXECUTION, "status": "PENDING" }),
         "QueueItem" => json!({
             "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE,
             "workflowDefinitionId": DEFINITION,
             "status": "PENDING", "executionStatus": "PENDING", "position": 3, "priority": 3, "attempts": 0,
             "createdAt": CREATED,
-            "waiting": { "reason": "workspace_full", "running": 5, "limit": 5, "message": "all 5 slots are taken" },
+            "waiting": {
+                "reason": "workspace_full", "running": 5, "limit": 5, "heldByExecutionIds": [HOLDER],
+                "message": "the workspace is full: 5 of 5 executions are running",
+            },
         }),
         "Execution" => json!({
             "id": EXECUTION, "queueId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
@@ -164,21 +171,21 @@ fn executions(name: &str) -> Option<Value> {
             "startedAt": STARTED,
             "completedAt": ENDED, "durationMs": 3000, "deadlineAt": "2026-02-04T09:30:00Z",
         }),
-        "ListedExecution" => json!({
+        "ExecutionListItem" => json!({
             "id": EXECUTION, "queueId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
             "workflowName": "order", "versionId": VERSION, "version": 4, "status": "FAILED", "error": error,
             "priority": 3,
             "createdAt": CREATED, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 3000,
         }),
-        "Nodes" => json!({ "items": [{
+        "ExecutionNodes" => json!({ "items": [{
             "node": "check_stock", "kind": "HTTP_REQUEST", "iteration": 0, "status": "COMPLETED", "attempt": 1,
             "output": { "status": 200 }, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 3000,
         }] }),
-        "Summary" => json!({
+        "ExecutionSummary" => json!({
             "id": EXECUTION, "status": "FAILED", "phase": "FAILED", "durationMs": 3000, "totalNodes": 2,
             "nodes": { "FAILED": 1, "CANCELED": 1 }, "error": error,
         }),
-        "Canceled" => json!({ "executionId": EXECUTION, "status": "CANCELED" }),
+        "CanceledExecution" => json!({ "executionId": EXECUTION, "status": "CANCELED" }),
         _ => return None,
     })
 }
@@ -187,20 +194,22 @@ fn control(name: &str) -> Option<Value> {
     let start = |id: &str| json!({ "workflowDefinitionId": DEFINITION, "input": { "id": id, "total": 20 } });
     let problem = json!({
         "type": "urn:forebay:problem:queue_full", "title": "The workspace's backlog is full", "status": 429,
-        "code": "queue_full", "detail": "as many executions wait in this workspace as may",
+        "code": "queue_full", "detail": "the workspace's backlog limit is reached: try again when waiting \
+             executions have started",
     });
     Some(match name {
-        "BulkStart" => json!({ "items": [start("A42"), start("A43")] }),
-        "BulkStarted" => json!({ "items": [
-            { "status": 202, "started": executions("Started") },
+        "BulkStartExecutions" => json!({ "items": [start("A42"), start("A43")] }),
+        "BulkStartedExecutions" => json!({ "items": [
+            { "status": 202, "started": executions("StartedExecution") },
             { "status": 429, "problem": problem },
         ] }),
-        "Rerun" => json!({ "from": "start", "version": "latest" }),
+        "RerunExecution" => json!({ "from": "start", "version": "latest" }),
         "DeadLetter" => json!({
             "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE,
             "workflowDefinitionId": DEFINITION,
-            "workflowName": "order", "executionStatus": "FAILED", "attempts": 0, "lastError": "the answer was 500",
-            "error": executions("ListedExecution")?["error"], "createdAt": CREATED, "failedAt": ENDED,
+            "workflowName": "order", "executionStatus": "FAILED", "attempts": 0,
+            "lastError": "stock.example.com answered 500",
+            "error": executions("ExecutionListItem")?["error"], "createdAt": CREATED, "failedAt": ENDED,
         }),
         _ => return None,
     })
@@ -245,9 +254,9 @@ fn events(name: &str) -> Option<Value> {
         "ClaimJobs" => {
             json!({ "workerId": "worker-1", "eventTypes": ["order.placed"], "limit": 10, "leaseSeconds": 60 })
         }
-        "ClaimedJobs" => json!({ "items": [{ "claimId": CLAIM, "leaseUntil": ENDED, "job": job }] }),
-        "KeepJob" => json!({ "claimId": CLAIM, "leaseSeconds": 60 }),
-        "KeptJob" => json!({ "leaseUntil": ENDED }),
+        "ClaimedJobs" => json!({ "items": [{ "claimId": CLAIM, "leaseExpiresAt": ENDED, "job": job }] }),
+        "HeartbeatJob" => json!({ "claimId": CLAIM, "leaseSeconds": 60 }),
+        "JobLease" => json!({ "leaseExpiresAt": ENDED }),
         "CompleteJob" => json!({ "claimId": CLAIM, "result": { "invoice": 7 } }),
         "FailJob" => json!({ "claimId": CLAIM, "errorMessage": "DNS verification timeout" }),
         _ => return None,
@@ -262,9 +271,9 @@ fn webhooks(name: &str) -> Option<Value> {
         "enabled": true, "secretVersion": 1, "createdAt": MORNING, "updatedAt": MORNING,
         "createdBy": format!("key:{KEY}"),
     });
-    let hook = json!({
+    let trigger = json!({
         "id": "019a8f00-0000-7000-8000-0000000000d2", "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
-        "workflowName": "order", "tokenPrefix": "fbh_1a2b3c4d", "rotatedAt": MORNING,
+        "workflowName": "order", "tokenPrefix": "fbt_1a2b3c4d", "rotatedAt": MORNING,
         "rule": { "headers": ["x-event"] },
         "createdAt": MORNING, "updatedAt": MORNING,
     });
@@ -273,22 +282,22 @@ fn webhooks(name: &str) -> Option<Value> {
         "ChangeWebhook" => json!({ "enabled": true }),
         "Webhook" => webhook,
         "CreatedWebhook" => json!({ "webhook": webhook, "secret": "whsec_…" }),
-        "Rotate" => json!({ "overlapSeconds": 3600 }),
+        "Rotate" => json!({ "gracePeriodSeconds": 3600 }),
         "Delivery" => json!({
             "id": "019a8f2c-1b3d-7c4e-8a5f-0000000000d3", "webhookId": WEBHOOK, "executionId": EXECUTION,
             "event": "COMPLETED",
             "status": "PENDING", "attempts": 2, "nextAttemptAt": ENDED, "lastStatus": 503,
             "lastError": "shop.example answered 503", "createdAt": ENDED,
         }),
-        "CreateHook" => json!({ "workflowDefinitionId": DEFINITION }),
-        "Hook" => hook,
-        "CreatedHook" => json!({ "hook": hook, "token": "fbh_…", "path": "/hooks/fbh_…" }),
+        "CreateTrigger" => json!({ "workflowDefinitionId": DEFINITION }),
+        "Trigger" => trigger,
+        "CreatedTrigger" => json!({ "trigger": trigger, "token": "fbt_…", "path": "/triggers/fbt_…" }),
         _ => return None,
     })
 }
 
 fn schedules(name: &str) -> Option<Value> {
-    const SCHEDULE: &str = "019a8f00-0000-7000-8000-0000000000d1";
+    const SCHEDULE: &str = "019a8f00-0000-7000-8000-0000000000d4";
     let timing = json!({ "cron": "0 6 * * MON-FRI", "timezone": "Europe/Berlin", "input": { "region": "eu" },
         "overlap": "skip" });
     Some(match name {
@@ -307,7 +316,7 @@ fn schedules(name: &str) -> Option<Value> {
             "updatedAt": MORNING,
         }),
         "Tick" => json!({
-            "at": "2026-01-05T05:00:00Z", "byHand": false, "status": "STARTED", "executionId": EXECUTION,
+            "at": "2026-01-05T05:00:00Z", "manual": false, "status": "STARTED", "executionId": EXECUTION,
             "decidedAt": "2026-01-05T05:00:00.012Z",
         }),
         "NextTicks" => json!({ "items": ["2026-01-06T05:00:00Z", "2026-01-07T05:00:00Z"] }),
@@ -315,7 +324,7 @@ fn schedules(name: &str) -> Option<Value> {
     })
 }
 
-fn asks(name: &str) -> Option<Value> {
+fn waits(name: &str) -> Option<Value> {
     const TASK: &str = "019a8f2c-1b3d-7c4e-8a5f-0000000000f1";
     const CLAIM: &str = "019a8f2c-1b3d-7c4e-8a5f-0000000000f2";
     let data = json!({ "approved": { "type": "boolean", "required": true } });
@@ -332,32 +341,33 @@ fn asks(name: &str) -> Option<Value> {
         })),
         "AnswerWait" | "AnswerByToken" => json!({ "data": { "approved": true } }),
         "AnsweredWait" => place(json!({ "node": "approve", "early": false })),
-        "MintToken" => json!({ "expiresIn": "48h" }),
-        "MintedToken" => json!({
+        "CreateWaitToken" => json!({ "expiresInSeconds": 172_800 }),
+        "CreatedWaitToken" => json!({
             "token": "fba_…", "path": "/answers/fba_…", "url": "https://forebay.example.com/answers/fba_…",
             "expiresAt": ENDED,
         }),
-        "Invitation" => json!({
+        "WaitToken" => json!({
             "workflow": "order", "node": "approve", "open": true, "used": false, "data": data, "expiresAt": ENDED,
         }),
-        "Thanks" => json!({ "accepted": true }),
+        "AnsweredByToken" => json!({ "accepted": true }),
         "ClaimTasks" => {
-            json!({ "queues": ["invoices"], "worker": "worker-1", "max": 10, "wait": "30s", "lease": "60s" })
+            json!({
+                "queues": ["invoices"], "workerId": "worker-1", "limit": 10, "waitSeconds": 30, "leaseSeconds": 60,
+            })
         }
         "ClaimedTasks" => json!({ "items": [place(json!({
             "id": TASK, "claimId": CLAIM, "queue": "invoices", "workspaceId": WORKSPACE, "node": "invoice",
             "attempt": 1,
-            "delivery": 1, "input": { "order": "A42" }, "leaseUntil": ENDED, "leaseSeconds": 60.0,
+            "delivery": 1, "input": { "order": "A42" }, "leaseExpiresAt": ENDED, "leaseSeconds": 60.0,
         }))] }),
-        "KeepTask" => json!({ "claimId": CLAIM, "progress": { "pages": 3 } }),
-        "KeptTask" => json!({ "leaseUntil": ENDED, "canceling": false }),
+        "HeartbeatTask" => json!({ "claimId": CLAIM, "progress": { "pages": 3 } }),
+        "TaskLease" => json!({ "leaseExpiresAt": ENDED, "canceling": false }),
         "CompleteTask" => json!({ "claimId": CLAIM, "output": { "invoice": 7 } }),
         "FailTask" => json!({ "claimId": CLAIM, "message": "the printer is out of paper", "retryable": true }),
         "Task" => place(json!({
             "id": TASK, "workspaceId": WORKSPACE, "queue": "invoices", "node": "invoice", "attempt": 1,
-            "status": "CLAIMED",
-            "input": { "order": "A42" }, "worker": "worker-1", "leaseUntil": ENDED, "deliveries": 1, "lost": 0,
-            "openedAt": STARTED,
+            "status": "CLAIMED", "input": { "order": "A42" }, "workerId": "worker-1", "leaseExpiresAt": ENDED,
+            "deliveries": 1, "lostLeases": 0, "openedAt": STARTED,
         })),
         _ => return None,
     })

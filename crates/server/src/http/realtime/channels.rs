@@ -1,8 +1,8 @@
-//! The channels of one socket, which its task changes and the feed reads.
+//! The channels of one socket. The task of the socket adds and removes channels; the feed reads them for each change.
 //!
 //! Invariants
-//! - One channel a topic: a new join replaces the old one, so no change comes twice.
-//! - A channel's scope is asked beside its filters, and before them.
+//! - A topic has at most one channel. A new join replaces the old channel, so no change is sent twice.
+//! - For each change the workspace of a channel is checked before its filters.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::borrow::Cow;
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kernel::change::Change;
-use supabase::binding::{self, Binding, Told};
-use supabase::frame::{Frame, Head, Version};
+use supabase::binding::{self, Binding, Recipients};
+use supabase::frame::{Frame, FrameHeader, ProtocolVersion};
 use supabase::payload;
 
 use super::identity::Identity;
-use crate::feed::Shown;
+use crate::feed::PublishedChange;
 
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
@@ -24,14 +24,14 @@ pub(super) struct Channel {
     pub(super) identity: Identity,
 }
 
-/// Cheap to clone.
+/// The channels by topic. A clone shares the same channels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Channels(Arc<Mutex<BTreeMap<String, Channel>>>);
 
 impl Channel {
-    fn told(&self, change: &Change) -> Vec<Told<'_>> {
-        match change.is_seen_by(self.identity.workspace) {
-            true => binding::matching(&self.bindings, change),
+    fn matches(&self, change: &Change) -> Vec<Recipients<'_>> {
+        match change.is_visible_to(self.identity.workspace) {
+            true => binding::find_recipients(&self.bindings, change),
             false => Vec::new(),
         }
     }
@@ -42,25 +42,25 @@ impl Channels {
         self.0.lock()
     }
 
-    /// Is this change for any channel?
+    /// Whether any channel matches this change.
     pub(super) fn want(&self, change: &Change) -> bool {
-        self.lock().values().any(|channel| !channel.told(change).is_empty())
+        self.lock().values().any(|channel| !channel.matches(change).is_empty())
     }
 
-    /// The frames of a change: one for each channel that it is for, and each choice of columns.
-    pub(super) fn frames(&self, version: Version, shown: &Shown) -> Vec<String> {
+    /// The frames of a change: one for each matching channel and each selection of columns.
+    pub(super) fn frames(&self, version: ProtocolVersion, published: &PublishedChange) -> Vec<String> {
         let channels = self.lock();
         let mut frames = Vec::new();
         for (topic, channel) in channels.iter() {
             let join_ref = channel.join_ref.as_deref();
-            let head = Head { join_ref, reference: None, topic, event: "postgres_changes" };
-            for told in channel.told(&shown.change) {
-                let ids = serde_json::Value::from(told.ids);
-                let data = match told.columns {
-                    None => Cow::Borrowed(shown.data()),
-                    columns => Cow::Owned(payload::data(&shown.change, columns)),
+            let head = FrameHeader { join_ref, reference: None, topic, event: "postgres_changes" };
+            for matched in channel.matches(&published.change) {
+                let ids = serde_json::Value::from(matched.ids);
+                let data = match matched.columns {
+                    None => Cow::Borrowed(published.socket_payload()),
+                    columns => Cow::Owned(payload::encode_change(&published.change, columns)),
                 };
-                frames.push(Frame::write(version, &head, &format!("{{\"ids\":{ids},\"data\":{data}}}")));
+                frames.push(Frame::encode(version, &head, &format!("{{\"ids\":{ids},\"data\":{data}}}")));
             }
         }
         frames

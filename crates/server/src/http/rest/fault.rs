@@ -1,14 +1,14 @@
-//! Errors in PostgREST's shape: `code`, `message`, `details`, `hint`.
+//! Errors in the form of PostgREST: `code`, `message`, `details`, `hint`.
 //!
 //! Invariants
-//! - Details of the database's own never leave: they may quote a row.
-//! - A 5xx tells nothing of its cause, which is logged once, where every other is (`problem`).
+//! - No response contains the details of a database error: they may quote a row.
+//! - A 5xx does not name its cause. The cause is logged once (`http::problem`).
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use supabase::rest::Refused;
+use supabase::rest::RestError;
 
 use crate::http::{Code, Problem};
 
@@ -28,13 +28,13 @@ impl Fault {
         Fault { status, code, message, details: None, hint: None, retry_after_s: None }
     }
 
-    /// No key, or none that opens this.
+    /// The error for a request without a valid key.
     pub(super) fn unauthenticated(message: impl Into<String>) -> Fault {
-        let hint = "send a key of ours as apikey, as Authorization: Bearer KEY, or as both";
+        let hint = "send an API key (fbk_…) as apikey, as Authorization: Bearer KEY, or as both";
         Fault { hint: Some(hint), ..Fault::new(StatusCode::UNAUTHORIZED, "PGRST301", message) }
     }
 
-    /// A body that cannot be taken.
+    /// The error for an invalid body.
     pub(super) fn of_body(problem: Problem) -> Fault {
         let (_, status, _) = problem.code.describe();
         let status = if status == StatusCode::UNPROCESSABLE_ENTITY { StatusCode::BAD_REQUEST } else { status };
@@ -42,8 +42,8 @@ impl Fault {
     }
 }
 
-impl From<Refused> for Fault {
-    fn from(refused: Refused) -> Fault {
+impl From<RestError> for Fault {
+    fn from(refused: RestError) -> Fault {
         let status = StatusCode::from_u16(refused.status()).unwrap_or(StatusCode::BAD_REQUEST);
         Fault { details: refused.details(), ..Fault::new(status, refused.code(), refused.to_string()) }
     }
@@ -51,9 +51,9 @@ impl From<Refused> for Fault {
 
 impl From<store::Error> for Fault {
     fn from(error: store::Error) -> Fault {
-        match (&error, error.told()) {
-            // The guard's own words, or the database's about a value of the request.
-            (store::Error::Refused { code, .. }, Some(told)) => Fault::new(StatusCode::BAD_REQUEST, code, told),
+        match (&error, error.database_message()) {
+            // The message comes from a trigger of the table, or from the database about a value in the request.
+            (store::Error::Refused { code, .. }, Some(message)) => Fault::new(StatusCode::BAD_REQUEST, code, message),
             _ => Problem::from(error).into(),
         }
     }
@@ -84,7 +84,7 @@ impl IntoResponse for Fault {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if self.status == StatusCode::PAYLOAD_TOO_LARGE {
-            // The rest of the body is not read: a request that followed on this connection would be lost.
+            // The rest of the body is not read, so no other request can follow on this connection.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response

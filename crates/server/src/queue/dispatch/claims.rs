@@ -1,61 +1,72 @@
-//! Which claims go out, and when.
+//! Sends claims: decides which planned workspaces share a claim, and when the claim is sent.
 //!
 //! Invariants
-//! - A shard is part of one claim at a time.
-//! - A claim of several shards waits for none of them; a shard that was busy is asked on its own, and that claim waits.
-//! - One workspace whose data cannot be claimed keeps no other waiting, of whatever shard.
+//! - A shard is part of at most one claim at a time.
+//! - A claim of several shards waits for no shard's lock. A shard that another process had locked gets a claim of its
+//!   own, which waits for the lock.
+//! - If the data of a workspace makes a claim fail, the other workspaces are claimed from without that workspace.
 //!
-//! Not here: who is asked (`queue::dispatch`), the claim itself (`starter`).
+//! Not here: which workspaces are asked (`queue::dispatch`), the claim itself (`starter`).
 
 use std::time::{Duration, Instant};
 
 use kernel::ids::{ProcessId, WorkspaceId};
-use kernel::queue::ring::Ask;
+use kernel::queue::round_robin::Quota;
 use tracing::Span;
 
-use super::turn::Planned;
-use super::{Dispatcher, Done};
+use super::round::PlannedClaim;
+use super::{Dispatcher, Finished};
 use crate::queue::starter::Starter;
 
-/// How many claims may be under way at once.
+/// How many claims of several shards may be in progress at once.
 const PARALLEL_CLAIMS: usize = 4;
-/// How many may wait for a shard beside them. Together with records they leave connections for the rest.
+/// How many claims of a single shard may be in progress at the same time. They may wait for the shard's lock, so there
+/// are few of them: other work needs database connections, too.
 const WAITING_CLAIMS: usize = 2;
-/// A claim that takes longer than this is not waited for by the next.
-pub(super) const SLOW: Duration = Duration::from_millis(20);
+/// A claim in progress for longer than this is slow: the next claim is sent at the same time.
+const SLOW: Duration = Duration::from_millis(20);
+/// The same while few items wait. A claim of few items mostly waits for the database to flush, so a second one costs
+/// little, and its items do not wait for that flush.
+const SLOW_WHILE_FEW_WAIT: Duration = Duration::from_millis(2);
 
 impl Dispatcher {
-    /// Is more waiting than a turn may ask for?
+    /// True if rounds have their largest size (`dispatch.batch_max`), because many items wait.
     pub(super) fn is_saturated(&self) -> bool {
         self.batch >= self.starter.settings.batch_max
     }
 
-    /// May another claim go out now?
+    /// True if another claim of several shards may be sent now.
     pub(super) fn may_claim(&self) -> bool {
         match self.claims {
             0 => true,
             1 if self.is_saturated() => true,
-            1..PARALLEL_CLAIMS => self.last_claim.elapsed() >= SLOW,
+            1..PARALLEL_CLAIMS => self.last_claim.elapsed() >= self.slow_after(),
             _ => false,
         }
     }
 
-    /// Somebody is to be asked as soon as the claim under way ends, or turns out to be slow.
-    pub(super) fn gathers(&self) -> bool {
+    /// When a claim in progress counts as slow.
+    pub(super) fn slow_after(&self) -> Duration {
+        if self.batch <= self.starter.settings.batch_min { SLOW_WHILE_FEW_WAIT } else { SLOW }
+    }
+
+    /// True if workspaces wait for a claim in progress to end or to become slow.
+    pub(super) fn waits_to_claim(&self) -> bool {
         let waits = !self.ring.is_empty() || self.next.keys().any(|shard| !self.claiming.contains(shard));
         waits && (1..PARALLEL_CLAIMS).contains(&self.claims) && !self.may_claim()
     }
 
-    /// Sends the claim of all shards that have none under way; of contended ones, each its own.
-    pub(super) fn claim(&mut self) {
-        let Some(process) = self.alive.borrow().as_ref().map(|alive| alive.process) else { return };
+    /// Sends one claim for all free shards together, and a separate claim for each contended shard. A shard is free if
+    /// no claim of it is in progress.
+    pub(super) fn send_claims(&mut self) {
+        let Some(process) = self.membership.borrow().as_ref().map(|membership| membership.process) else { return };
         let free: Vec<i16> = self.next.keys().copied().filter(|shard| !self.claiming.contains(shard)).collect();
         let (alone, together): (Vec<i16>, Vec<i16>) =
             free.into_iter().partition(|shard| self.contended.contains(shard));
         for shard in alone {
-            if self.waiting < WAITING_CLAIMS {
+            if self.waiting_claims < WAITING_CLAIMS {
                 self.contended.remove(&shard);
-                self.waiting += 1;
+                self.waiting_claims += 1;
                 self.send(process, &[shard], true);
             }
         }
@@ -67,40 +78,43 @@ impl Dispatcher {
     }
 
     fn send(&mut self, process: ProcessId, shards: &[i16], alone: bool) {
-        let planned: Vec<Planned> = shards.iter().flat_map(|shard| self.due(*shard)).collect();
+        let planned: Vec<PlannedClaim> = shards.iter().flat_map(|shard| self.take_planned(*shard)).collect();
         self.claiming.extend(shards);
-        let turn = planned.first().and_then(|planned| self.turns.get(&planned.turn));
-        let flow = turn.map_or_else(Span::none, |turn| turn.span.clone());
+        let round = planned.first().and_then(|planned| self.rounds.get(&planned.round));
+        let flow = round.map_or_else(Span::none, |round| round.span.clone());
         self.under_way.push(Box::pin(claim(self.starter.clone(), process, alone, planned, flow)));
     }
 
-    /// Who of a shard is asked by its next claim: everybody, or one of them.
-    fn due(&mut self, shard: i16) -> Vec<Planned> {
+    /// Takes the workspaces of a shard for its next claim: all planned workspaces, or one if they are claimed from one
+    /// by one.
+    fn take_planned(&mut self, shard: i16) -> Vec<PlannedClaim> {
         let mut due = self.next.remove(&shard).unwrap_or_default();
-        if self.singly.contains(&shard) && due.len() > 1 {
+        if self.one_by_one.contains(&shard) && due.len() > 1 {
             self.next.insert(shard, due.split_off(1));
             self.contended.insert(shard);
         } else {
-            self.singly.remove(&shard);
+            self.one_by_one.remove(&shard);
         }
         due
     }
 
-    /// Plans anew those of a claim that somebody's data spoilt: by shards, and within a shard one by one.
-    pub(super) fn ask_apart(&mut self, planned: Vec<Planned>, alone: bool) -> Vec<Planned> {
-        let all: Vec<WorkspaceId> = planned.iter().map(|planned| planned.ask.workspace).collect();
+    /// Plans the workspaces of a failed claim again, because the data of one workspace may be the cause. First each
+    /// shard gets a claim of its own. If such a claim fails, each workspace of the shard gets a claim of its own.
+    pub(super) fn ask_separately(&mut self, planned: Vec<PlannedClaim>, alone: bool) -> Vec<PlannedClaim> {
+        let all: Vec<WorkspaceId> = planned.iter().map(|planned| planned.quota.workspace).collect();
         if alone {
-            self.singly.extend(all.iter().map(|workspace| workspace.shard()));
+            self.one_by_one.extend(all.iter().map(|workspace| workspace.shard()));
         }
-        self.ask_again(planned, &all)
+        self.plan_again(planned, &all)
     }
 
-    /// Plans those of busy shards anew, each shard on its own; answers the others.
-    pub(super) fn ask_again(&mut self, planned: Vec<Planned>, busy: &[WorkspaceId]) -> Vec<Planned> {
+    /// Plans the `busy` workspaces again, whose shards another process had locked: each shard gets a claim of its own.
+    /// Returns the other workspaces.
+    pub(super) fn plan_again(&mut self, planned: Vec<PlannedClaim>, busy: &[WorkspaceId]) -> Vec<PlannedClaim> {
         let (again, answered): (Vec<_>, Vec<_>) =
-            planned.into_iter().partition(|planned| busy.contains(&planned.ask.workspace));
+            planned.into_iter().partition(|planned| busy.contains(&planned.quota.workspace));
         for planned in again {
-            let shard = planned.ask.workspace.shard();
+            let shard = planned.quota.workspace.shard();
             self.contended.insert(shard);
             self.next.entry(shard).or_default().push(planned);
         }
@@ -108,8 +122,8 @@ impl Dispatcher {
     }
 }
 
-async fn claim(starter: Starter, process: ProcessId, alone: bool, planned: Vec<Planned>, flow: Span) -> Done {
-    let asks: Vec<Ask> = planned.iter().map(|planned| planned.ask).collect();
-    let answer = starter.claim(process, &asks, &flow).await;
-    Done::Claim { alone, planned, answer }
+async fn claim(starter: Starter, process: ProcessId, alone: bool, planned: Vec<PlannedClaim>, flow: Span) -> Finished {
+    let quotas: Vec<Quota> = planned.iter().map(|planned| planned.quota).collect();
+    let answer = starter.claim(process, &quotas, &flow).await;
+    Finished::Claim { alone, planned, answer }
 }

@@ -1,178 +1,197 @@
-//! What is known of an engine's runs between passes: which do not go on, which are gone, and what is wrong as a whole.
+//! What is known about an external engine's runs between passes: which runs make no progress, which the engine no
+//! longer has, and what the problem is as a whole.
 //!
 //! Invariants
-//! - A run is forgotten by the first pass over its stretch of ids that does not meet it any more: nothing piles up.
-//! - Runs that were not looked at closely keep what the last close look found.
+//! - A pass forgets the runs of its id range that it did not find, so ended runs do not accumulate here.
+//! - For a run that a pass did not describe, the result of its last description stays.
 //!
-//! Not here: looking (`reconciler`), what is told of one run (`http::queue`, which asks the engine itself).
+//! Not here: asking the engine (`run::reconcile`), the state of a single run (`http::queue`, which asks the engine
+//! itself).
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::Described;
+use engine::RunDescription;
 use kernel::execution;
 use kernel::ids::ExecutionId;
-use kernel::queue::explain::Stuck;
-use kernel::run::reconcile::{self, There, Verdict};
+use kernel::queue::explain::RunProblem;
+use kernel::run::reconcile::{self, Reconciliation, RemoteState};
 
-/// The most runs that are known by name; beyond that they are not counted.
-const MOST_NOTED: usize = 10_000;
+/// The most runs that are remembered; `StuckCounts` does not include further runs.
+const MAX_RUNS: usize = 10_000;
 
-/// What passes found wrong, for readiness and metrics. Cheap to clone.
+/// The problems that passes found, for readiness and metrics. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Findings(Arc<Mutex<Found>>);
+pub(crate) struct EngineFindings(Arc<Mutex<FindingsState>>);
 
 #[derive(Debug, Default)]
-struct Found {
-    trouble: Option<String>,
-    /// Runs that do not go on.
-    stuck: BTreeMap<ExecutionId, Why>,
-    /// Runs that were ended from outside or are unknown there, and since when that is known.
-    gone: BTreeMap<ExecutionId, Instant>,
+struct FindingsState {
+    problem: Option<String>,
+    /// Runs that make no progress.
+    stuck: BTreeMap<ExecutionId, StuckReason>,
+    /// Runs that somebody ended on the engine or that the engine does not know, and since when this process knows that.
+    missing: BTreeMap<ExecutionId, Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum StuckReason {
     NotBegun,
     Idle,
     Failing,
 }
 
-/// How a pass saw a run.
+/// What a pass found out about one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// Listed as open, and not looked at more closely.
-    Listed {
-        begun: bool,
-    },
-    /// Its work is done.
-    Goes,
-    /// No worker has taken it up.
+pub(crate) enum RunObservation {
+    /// The engine lists the run as open. This pass did not describe the run.
+    Listed { begun: bool },
+    /// A worker performs the run.
+    Progressing,
+    /// No worker has picked the run up.
     NotBegun,
-    /// It waits for a worker, and there is none.
+    /// The run waits for a worker, and no worker polls.
     Idle,
-    /// Its workers fail.
+    /// The workers that perform the run fail.
     Failing,
+    /// The run has ended.
     Closed,
-    /// Ended from outside.
+    /// The run was ended directly on the engine, for example terminated.
     Broken,
+    /// The engine does not know the run.
     Unknown,
 }
 
-/// The ids that a pass went through: behind the first, and up to the last, if it did not reach the end.
+/// The range of execution ids that a pass covered: greater than `after`, up to and including `to`. `after` is none at
+/// the first run, and `to` is none if the pass reached the last run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct IdRange {
     pub(crate) after: Option<ExecutionId>,
     pub(crate) to: Option<ExecutionId>,
 }
 
-impl Stretch {
-    fn holds(self, id: ExecutionId) -> bool {
+impl IdRange {
+    fn contains(self, id: ExecutionId) -> bool {
         self.after.is_none_or(|after| id > after) && self.to.is_none_or(|to| id <= to)
     }
 }
 
-/// How many runs do not go on.
+/// How many runs make no progress, by reason: no worker (`idle`) or failing workers (`failing`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct StuckCounts {
     pub(crate) idle: usize,
     pub(crate) failing: usize,
 }
 
-impl Counted {
-    /// What is wrong, if anything is.
-    pub(crate) fn told(self) -> Option<String> {
+impl StuckCounts {
+    /// The problem for readiness, if there is one.
+    pub(crate) fn problem(self) -> Option<String> {
         match self {
-            Counted { failing: 0, idle: 0 } => None,
-            Counted { failing: 0, idle } => Some(format!(
-                "{idle} started executions were picked up by no worker: does any poll the engine's task queue?"
+            StuckCounts { failing: 0, idle: 0 } => None,
+            StuckCounts { failing: 0, idle } => Some(format!(
+                "no worker has picked up {idle} started executions: check that a worker polls the engine's task queue"
             )),
-            Counted { failing, .. } => Some(format!(
-                "{failing} runs do not go on, because their workers fail: are they of this version, with its keys?"
+            StuckCounts { failing, .. } => Some(format!(
+                "{failing} runs make no progress, because their workers fail: check that the workers have the same \
+                 version and encryption keys as this process"
             )),
         }
     }
 }
 
-impl Seen {
-    /// How a run stands, as its engine describes it and by our own status.
-    pub(crate) fn of(ours: execution::Status, described: &Described) -> Seen {
+impl RunObservation {
+    /// Derives the observation from the stored status of a run and the engine's description.
+    pub(crate) fn from_description(ours: execution::Status, described: &RunDescription) -> RunObservation {
         match described {
-            Described::Unknown => Seen::Unknown,
-            Described::Broken(_) => Seen::Broken,
-            Described::Closed(_) => Seen::Closed,
-            Described::Running { stuck: Some(Stuck::Failing(_)) } => Seen::Failing,
-            Described::Running { stuck: Some(Stuck::Idle(_)) } => Seen::Idle,
-            Described::Running { stuck: None } => match reconcile::judge(ours, There::Running) {
-                Verdict::NotBegun => Seen::NotBegun,
-                _ => Seen::Goes,
+            RunDescription::Unknown => RunObservation::Unknown,
+            RunDescription::EndedExternally(_) => RunObservation::Broken,
+            RunDescription::Closed(_) => RunObservation::Closed,
+            RunDescription::Running { stuck: Some(RunProblem::WorkFails(_)) } => RunObservation::Failing,
+            RunDescription::Running { stuck: Some(RunProblem::NoWorker(_)) } => RunObservation::Idle,
+            RunDescription::Running { stuck: None } => match reconcile::decide(ours, RemoteState::Running) {
+                Reconciliation::AwaitBegin => RunObservation::NotBegun,
+                _ => RunObservation::Progressing,
             },
         }
     }
 }
 
-impl Findings {
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.with(|found| found.trouble.clone())
+impl EngineFindings {
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.with(|state| state.problem.clone())
     }
 
-    pub(crate) fn set(&self, trouble: Option<String>) {
-        self.with(|found| found.set(trouble));
+    pub(crate) fn set(&self, problem: Option<String>) {
+        self.with(|state| state.set(problem));
     }
 
-    /// How long it is known that a run is gone.
-    pub(super) fn gone_for(&self, execution: ExecutionId) -> Duration {
-        self.with(|found| found.gone.get(&execution).map(Instant::elapsed).unwrap_or_default())
+    /// For how long this process has known that the engine no longer has this run; zero if the engine has it.
+    pub(super) fn missing_for(&self, execution: ExecutionId) -> Duration {
+        self.with(|state| state.missing.get(&execution).map(Instant::elapsed).unwrap_or_default())
     }
 
-    /// Takes in what a pass saw, and answers how many of all that is known do not go on.
-    pub(crate) fn note(&self, stretch: Stretch, seen: impl Iterator<Item = (ExecutionId, Seen)>) -> Counted {
-        let seen: BTreeMap<ExecutionId, Seen> = seen.collect();
-        self.with(|found| {
-            found.take_in(stretch, &seen);
-            let count = |why| found.stuck.values().filter(|known| **known == why).count();
-            Counted { idle: count(Why::NotBegun) + count(Why::Idle), failing: count(Why::Failing) }
+    /// Stores the observations of a pass. Returns how many of all known runs make no progress.
+    pub(crate) fn record(
+        &self,
+        range: IdRange,
+        observations: impl Iterator<Item = (ExecutionId, RunObservation)>,
+    ) -> StuckCounts {
+        let observations: BTreeMap<ExecutionId, RunObservation> = observations.collect();
+        self.with(|state| {
+            state.apply(range, &observations);
+            let count = |reason| state.stuck.values().filter(|known| **known == reason).count();
+            StuckCounts {
+                idle: count(StuckReason::NotBegun) + count(StuckReason::Idle),
+                failing: count(StuckReason::Failing),
+            }
         })
     }
 
-    fn with<T>(&self, step: impl FnOnce(&mut Found) -> T) -> T {
+    fn with<T>(&self, step: impl FnOnce(&mut FindingsState) -> T) -> T {
         step(&mut self.0.lock())
     }
 }
 
-impl Found {
-    fn set(&mut self, trouble: Option<String>) {
-        if self.trouble != trouble
-            && let Some(trouble) = &trouble
+impl FindingsState {
+    fn set(&mut self, problem: Option<String>) {
+        if self.problem != problem
+            && let Some(problem) = &problem
         {
-            tracing::error!(trouble, "The engine and the queue do not agree");
+            tracing::error!(
+                problem,
+                "Check of runs on the external engine found a problem or stopped; see the field `problem`"
+            );
         }
-        self.trouble = trouble;
+        self.problem = problem;
     }
 
-    fn take_in(&mut self, stretch: Stretch, seen: &BTreeMap<ExecutionId, Seen>) {
-        let is_gone = |seen: Option<&Seen>| matches!(seen, Some(Seen::Broken | Seen::Unknown));
-        self.gone.retain(|id, _| !stretch.holds(*id) || is_gone(seen.get(id)));
-        self.stuck.retain(|id, _| !stretch.holds(*id) || seen.contains_key(id));
-        for (id, seen) in seen {
+    fn apply(&mut self, range: IdRange, observations: &BTreeMap<ExecutionId, RunObservation>) {
+        let is_missing = |observation: Option<&RunObservation>| {
+            matches!(observation, Some(RunObservation::Broken | RunObservation::Unknown))
+        };
+        self.missing.retain(|id, _| !range.contains(*id) || is_missing(observations.get(id)));
+        self.stuck.retain(|id, _| !range.contains(*id) || observations.contains_key(id));
+        for (id, observation) in observations {
             let before = self.stuck.get(id).copied();
-            let why = match seen {
-                Seen::Listed { begun: true } => before.filter(|why| *why != Why::NotBegun),
-                Seen::Listed { begun: false } => before.or(Some(Why::NotBegun)),
-                Seen::NotBegun => Some(Why::NotBegun),
-                Seen::Idle => Some(Why::Idle),
-                Seen::Failing => Some(Why::Failing),
-                Seen::Goes | Seen::Closed | Seen::Broken | Seen::Unknown => None,
+            let reason = match observation {
+                RunObservation::Listed { begun: true } => before.filter(|reason| *reason != StuckReason::NotBegun),
+                RunObservation::Listed { begun: false } => before.or(Some(StuckReason::NotBegun)),
+                RunObservation::NotBegun => Some(StuckReason::NotBegun),
+                RunObservation::Idle => Some(StuckReason::Idle),
+                RunObservation::Failing => Some(StuckReason::Failing),
+                RunObservation::Progressing
+                | RunObservation::Closed
+                | RunObservation::Broken
+                | RunObservation::Unknown => None,
             };
-            match why {
-                Some(why) if before.is_some() || self.stuck.len() < MOST_NOTED => drop(self.stuck.insert(*id, why)),
+            match reason {
+                Some(reason) if before.is_some() || self.stuck.len() < MAX_RUNS => drop(self.stuck.insert(*id, reason)),
                 Some(_) => {}
                 None => drop(self.stuck.remove(id)),
             }
-            if is_gone(Some(seen)) && self.gone.len() < MOST_NOTED {
-                self.gone.entry(*id).or_insert_with(Instant::now);
+            if is_missing(Some(observation)) && self.missing.len() < MAX_RUNS {
+                self.missing.entry(*id).or_insert_with(Instant::now);
             }
         }
     }
@@ -180,45 +199,53 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
+    use super::RunObservation::{Broken, Failing, Idle, Listed, NotBegun, Progressing, Unknown};
     use super::*;
 
     fn id(n: u128) -> ExecutionId {
         ExecutionId(uuid::Uuid::from_u128(n))
     }
 
-    /// What is told after a pass.
-    fn note(findings: &Findings, stretch: (Option<u128>, Option<u128>), seen: &[(u128, Seen)]) -> String {
-        let stretch = Stretch { after: stretch.0.map(id), to: stretch.1.map(id) };
-        findings.note(stretch, seen.iter().map(|(n, seen)| (id(*n), *seen))).told().unwrap_or_default()
+    /// The problem after a pass.
+    fn record(
+        findings: &EngineFindings,
+        range: (Option<u128>, Option<u128>),
+        observations: &[(u128, RunObservation)],
+    ) -> String {
+        let range = IdRange { after: range.0.map(id), to: range.1.map(id) };
+        findings
+            .record(range, observations.iter().map(|(n, observation)| (id(*n), *observation)))
+            .problem()
+            .unwrap_or_default()
     }
 
-    fn known(findings: &Findings) -> (Vec<u128>, Vec<u128>) {
+    fn known(findings: &EngineFindings) -> (Vec<u128>, Vec<u128>) {
         let number = |id: &ExecutionId| id.0.as_u128();
-        findings.with(|found| (found.stuck.keys().map(number).collect(), found.gone.keys().map(number).collect()))
+        findings.with(|state| (state.stuck.keys().map(number).collect(), state.missing.keys().map(number).collect()))
     }
 
     #[test]
-    fn what_a_pass_does_not_meet_any_more_is_forgotten_and_the_rest_of_the_ids_is_not_touched() {
-        let findings = Findings::default();
-        note(&findings, (None, Some(9)), &[(1, Seen::Broken), (2, Seen::Failing), (3, Seen::Unknown), (4, Seen::Goes)]);
-        note(&findings, (Some(9), None), &[(10, Seen::Unknown), (11, Seen::Idle), (12, Seen::NotBegun)]);
+    fn a_pass_forgets_runs_it_no_longer_finds_in_its_range_and_leaves_other_ids_alone() {
+        let findings = EngineFindings::default();
+        record(&findings, (None, Some(9)), &[(1, Broken), (2, Failing), (3, Unknown), (4, Progressing)]);
+        record(&findings, (Some(9), None), &[(10, Unknown), (11, Idle), (12, NotBegun)]);
         assert_eq!(known(&findings), (vec![2, 11, 12], vec![1, 3, 10]));
-        note(&findings, (None, Some(9)), &[(2, Seen::Listed { begun: true }), (3, Seen::Unknown)]);
+        record(&findings, (None, Some(9)), &[(2, Listed { begun: true }), (3, Unknown)]);
         assert_eq!(known(&findings), (vec![2, 11, 12], vec![3, 10]));
-        assert_eq!(note(&findings, (None, None), &[(2, Seen::Goes), (3, Seen::Goes)]), "");
+        assert_eq!(record(&findings, (None, None), &[(2, Progressing), (3, Progressing)]), "");
         assert_eq!(known(&findings), (vec![], vec![]));
     }
 
     #[test]
-    fn a_failure_stays_until_a_close_look_and_goes_before_idleness() {
-        let findings = Findings::default();
-        let told = note(&findings, (None, None), &[(1, Seen::Failing), (2, Seen::NotBegun)]);
-        assert!(told.starts_with("1 runs do not go on"), "{told}");
-        let unclear = [(1, Seen::Listed { begun: false }), (2, Seen::Listed { begun: true })];
-        let told = note(&findings, (None, None), &unclear);
-        assert!(told.starts_with("1 runs do not go on"), "{told}");
-        assert_eq!(known(&findings), (vec![1], vec![]), "one was not looked at closely, the other began");
-        let told = note(&findings, (None, None), &[(1, Seen::Goes), (2, Seen::Idle)]);
-        assert!(told.starts_with("1 started executions"), "{told}");
+    fn a_failure_is_reported_before_idleness_and_stays_until_the_run_is_described_again() {
+        let findings = EngineFindings::default();
+        let problem = record(&findings, (None, None), &[(1, Failing), (2, NotBegun)]);
+        assert!(problem.starts_with("1 runs make no progress"), "{problem}");
+        let unclear = [(1, Listed { begun: false }), (2, Listed { begun: true })];
+        let problem = record(&findings, (None, None), &unclear);
+        assert!(problem.starts_with("1 runs make no progress"), "{problem}");
+        assert_eq!(known(&findings), (vec![1], vec![]), "one was not described, the other has begun");
+        let problem = record(&findings, (None, None), &[(1, Progressing), (2, Idle)]);
+        assert!(problem.starts_with("no worker has picked up 1 started"), "{problem}");
     }
 }

@@ -1,4 +1,4 @@
-//! What answers over HTTP, and the feed of changes behind it.
+//! Starts the HTTP API of a process, and the feed of changes behind it.
 //!
 //! Not here: the routes (`http`), how changes are read (`feed`).
 
@@ -7,55 +7,58 @@ use std::sync::atomic::AtomicBool;
 
 use axum::Router;
 use engine::vault::Vault;
-use engine::versions::Versions;
+use engine::versions::VersionCache;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::super::StartError;
 use super::super::listeners::Listeners;
-use super::Parts;
+use super::ServerParts;
 use crate::access::root_keys::RootKeys;
-use crate::connection::{self, Bounds};
+use crate::connection::{self, ConnectionLimits};
 use crate::execution::waiters::Waiters;
-use crate::feed::{Feed, Source};
+use crate::feed::{Feed, FeedReader};
 use crate::http;
-use crate::process::pass::keep;
-use crate::wait::turns::Places;
+use crate::process::background_loop::supervise;
+use crate::wait::last_served::LastServed;
 
-/// How many requests at once may ask an engine elsewhere about a run.
-const ASKED_AT_ONCE: usize = 8;
+/// How many requests may ask an external engine about a run at the same time.
+const MAX_ENGINE_QUESTIONS: usize = 8;
 
-/// The feed reads one thing at a time.
+/// One connection is enough, because the feed runs one statement at a time.
 const FEED_CONNECTIONS: usize = 1;
 
-impl Parts {
-    /// Follows the changes for whoever asks this process for them.
+impl ServerParts {
+    /// Starts the reader of the change feed that serves the event streams and sockets of this process.
     fn spawn_feed(&self) -> Result<Feed, StartError> {
         let feed = Feed::new(self.shared.settings.http.max_stream_backlog_bytes);
         let store = Store::new(&self.targets.pooled, FEED_CONNECTIONS)?;
-        let bell = self.shared.settings.dispatch.hints.then(|| self.targets.direct.clone());
-        let (stop, kept) = (self.shared.stop.clone(), Arc::default());
-        let source = Source { feed: feed.clone(), store, bell, stop, kept };
-        self.shared.tasks.spawn(keep("feed", self.shared.stop.clone(), source.run()));
+        let listener = self.shared.settings.dispatch.notifications.then(|| self.targets.direct.clone());
+        let (stop, retained_bytes) = (self.shared.stop.clone(), Arc::default());
+        let reader = FeedReader { feed: feed.clone(), store, listener, stop, retained_bytes };
+        self.shared.tasks.spawn(supervise("feed", self.shared.stop.clone(), reader.run()));
         Ok(feed)
     }
 
-    /// Logs at the start that secrets cannot be opened here, before a run finds out.
+    /// Logs a warning at startup if this process lacks a key of stored secrets, before a run fails because of that.
     pub(in crate::start) async fn check_secrets(&self) -> Result<(), StartError> {
-        let vault = Vault::new(self.shared.store.clone(), crate::access::secrets::keys(&self.shared.settings)?);
-        match crate::access::secrets::trouble(&vault).await {
-            Ok(Some(trouble)) => tracing::warn!(trouble, "Secrets cannot be opened"),
+        let vault = Vault::new(self.shared.store.clone(), crate::access::secrets::read_keys(&self.shared.settings)?);
+        match crate::access::secrets::describe_missing_keys(&vault).await {
+            Ok(Some(problem)) => tracing::warn!(problem, "Some secrets cannot be decrypted: check secrets.key_file"),
             Ok(None) => {}
-            // Readiness looks again.
+            // Each request to `/readyz` repeats the check.
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "Could not check the keys of secrets");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "Could not check the keys of stored secrets; /readyz repeats the check"
+                );
             }
         }
         Ok(())
     }
 
-    /// Answers over HTTP: the API, and how this process is doing.
+    /// Starts to serve HTTP: the API, and health, readiness and metrics.
     pub(in crate::start) fn spawn_api(
         &mut self,
         listeners: Listeners,
@@ -66,53 +69,68 @@ impl Parts {
         if public.is_none() && admin.is_none() {
             return Ok(());
         }
-        self.shared.tasks.spawn(root_keys.clone().follow(self.shared.stop.clone()));
+        self.shared.tasks.spawn(root_keys.clone().reload_periodically(self.shared.stop.clone()));
         let store = Store::new(&self.targets.pooled, self.shared.settings.database.api_connections)?;
         let shared = &self.shared;
         let api = Arc::new(http::ApiParts {
-            vault: Vault::new(store.clone(), crate::access::secrets::keys(&shared.settings)?),
-            store,
+            vault: Vault::new(store.clone(), crate::access::secrets::read_keys(&shared.settings)?),
+            store: store.clone(),
             work: shared.store.clone(),
             settings: Arc::clone(&shared.settings),
             keys: http::keys(root_keys),
             failures: http::failures(&shared.settings),
             pace: http::pace(),
             rates: http::rates(),
-            hints: shared.hints.clone(),
-            wakes: shared.wakes.clone(),
+            notifier: shared.notifier.clone(),
+            wakeups: shared.wakeups.clone(),
             waiters: shared.waiters.clone(),
             streams: Waiters::default(),
             feed: self.spawn_feed()?,
             tasks: shared.tasks.clone(),
             input_rules: http::input_rules(),
-            engine: http::EngineParts {
-                local: self.engines.engine.clone(),
-                told: self.engines.told.clone(),
-                breaker: self.engine_state.breaker.clone(),
-                findings: self.engine_state.findings.clone(),
-                foreign: self.engine_state.foreign.clone(),
-                rules: self.engine_state.rules.clone(),
-                asked: Semaphore::new(ASKED_AT_ONCE),
+            start_gather: http::start_gather(&store, &shared.notifier, &shared.settings),
+            engine: self.engine_parts(),
+            liveness: Arc::clone(&shared.liveness),
+            health: http::health::Parts {
+                runs_nodes: self.engine_roles.works,
+                polls: self.engines.worker.polling_flag(),
+                announced,
             },
-            pulse: Arc::clone(&shared.pulse),
-            health: http::health::Parts { performs: self.duties.works, polls: self.engines.worker.polls(), announced },
-            calls: self.calls(),
-            places: Places::default(),
-            versions: Versions::default(),
+            run_notifier: self.run_notifier(),
+            last_served: LastServed::default(),
+            versions: VersionCache::default(),
             stop: shared.stop.clone(),
         });
         if let Some(listener) = public {
-            let health = if admin.is_some() { http::Health::Alive } else { http::Health::All };
-            self.serve(listener, http::router(Arc::clone(&api), health), Bounds::of(&self.shared.settings));
+            let health_routes = if admin.is_some() { http::HealthRoutes::Liveness } else { http::HealthRoutes::All };
+            self.serve(
+                listener,
+                http::router(Arc::clone(&api), health_routes),
+                ConnectionLimits::from_settings(&self.shared.settings),
+            );
         }
         if let Some(listener) = admin {
-            self.serve(listener, http::signals(api), Bounds::of_admin(&self.shared.settings));
+            self.serve(listener, http::signals(api), ConnectionLimits::for_admin_listen(&self.shared.settings));
         }
         Ok(())
     }
 
-    /// Answers at one address until told to stop.
-    fn serve(&self, listener: TcpListener, router: Router, bounds: Bounds) {
-        self.shared.tasks.spawn(connection::serve(listener, router, bounds, self.shared.stop.clone()));
+    /// The engine and its status, for requests that report it, cancel runs or send signals.
+    fn engine_parts(&self) -> http::EngineParts {
+        let status = &self.engine_status;
+        http::EngineParts {
+            local: self.engines.engine.clone(),
+            control: self.engines.control.clone(),
+            breaker: status.breaker.clone(),
+            findings: status.findings.clone(),
+            other_engine_runs: status.other_engine_runs.clone(),
+            claim_protocol: status.claim_protocol.clone(),
+            describe_permits: Semaphore::new(MAX_ENGINE_QUESTIONS),
+        }
+    }
+
+    /// Accepts connections at one address until `stop` is cancelled.
+    fn serve(&self, listener: TcpListener, router: Router, limits: ConnectionLimits) {
+        self.shared.tasks.spawn(connection::serve(listener, router, limits, self.shared.stop.clone()));
     }
 }

@@ -1,41 +1,27 @@
-//! One node of a document, with the edges that its `needs` make.
+//! Reads one node of a document, and the edges that its `needs` define.
 //!
 //! Invariants
-//! - A node with a good key is in the draft whatever else is wrong with it.
+//! - A node with a valid key is added to the draft, even if its other fields are wrong.
 //!
 //! Not here: the fields of its `with` (`kind`).
 
 use serde_json::Value;
 
 use super::{Defaults, Draft, MAX_DESCRIPTION_LEN, named, short_text, work};
-use crate::definition::fields::{Code, Fields, Problem, Stage, child};
-use crate::definition::{Delivery, Edge, Join, Kind, Node, OnError};
+use crate::definition::fields::{CheckTime, Code, Fields, Problem};
+use crate::definition::{Edge, Join, Kind, Node, OnError};
 use crate::expression::type_name;
-use crate::ids::{BadName, Label, NodeKey};
+use crate::ids::{InvalidName, Label, NodeKey};
 
 pub(in crate::definition::parse) const FIELDS: &[&str] =
     &["kind", "needs", "if", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "delivery", "description"];
-pub(in crate::definition::parse) const LIST_FIELDS: &[&str] = &[
-    "key",
-    "id",
-    "kind",
-    "needs",
-    "if",
-    "with",
-    "when",
-    "on_error",
-    "retry",
-    "timeout",
-    "timeout_ms",
-    "delivery",
-    "description",
-];
+pub(in crate::definition::parse) const OWN_KEY: &[&str] = &["key", "id"];
 
 const JOINS: &[(&str, Join)] =
     &[("all_success", Join::AllSuccess), ("any_success", Join::AnySuccess), ("all_done", Join::AllDone)];
 const ON_ERROR: &[(&str, OnError)] = &[("fail", OnError::Fail), ("continue", OnError::Continue)];
 
-/// Reads a node; its key is the map's, or a field of its own in a list.
+/// Reads a node. Its key is the key in the map of nodes, or the field `key` of a node in a list.
 pub(super) fn read(
     key: Option<&str>,
     at: &str,
@@ -44,8 +30,8 @@ pub(super) fn read(
     draft: &mut Draft,
     problems: &mut Vec<Problem>,
 ) {
-    let known = if key.is_some() { FIELDS } else { LIST_FIELDS };
-    let fields = Fields::open(value, at, known, Stage::Run, problems);
+    let known = if key.is_some() { FIELDS.to_vec() } else { [OWN_KEY, FIELDS].concat() };
+    let fields = Fields::open(value, at, &known, CheckTime::Run, problems);
     let Some(mut fields) = fields else { return stand_in(key, at, draft) };
     let key = match key {
         Some(key) => NodeKey::new(key)
@@ -76,26 +62,16 @@ pub(super) fn read(
     draft.node_at.push(at.to_owned());
 }
 
-/// The kind of a node whose own is not known: it takes any templates and asks for nothing.
+/// The kind that a node gets if its own kind is not known. It accepts any templates, and requires no fields that would
+/// be reported as missing.
 pub(super) const STAND_IN: Kind = Kind::Transform;
 
-/// Holds the place of a node that is no object, so that its neighbours are not blamed.
+/// Adds a substitute for a node that is not an object, so that edges to it are not reported as problems too.
 fn stand_in(key: Option<&str>, at: &str, draft: &mut Draft) {
     draft.lost_edges = true;
     let Some(key) = key.and_then(|key| NodeKey::new(key).ok()) else { return };
     draft.unclear.push(key.clone());
-    draft.definition.nodes.push(Node {
-        key,
-        kind: STAND_IN,
-        description: None,
-        with: Value::Null,
-        when: Join::default(),
-        on_error: OnError::default(),
-        retry: STAND_IN.retry(),
-        timeout_ms: None,
-        condition: None,
-        delivery: Delivery::default(),
-    });
+    draft.definition.nodes.push(Node::new(key, STAND_IN));
     draft.node_at.push(at.to_owned());
 }
 
@@ -113,17 +89,10 @@ fn own_key(fields: &mut Fields<'_, '_>) -> Option<NodeKey> {
     named(fields, name, NodeKey::new(text))
 }
 
-/// What a node needs: `node` or `node.label`, one or a list of them, each with its pointer; and
-/// whether any could not be read.
+/// Reads `needs`: `node` or `node.label`, or a list of them. Returns each with its pointer, and whether any entry could
+/// not be read.
 fn needs(fields: &mut Fields<'_, '_>) -> (Vec<(String, NodeKey, Option<Label>)>, bool) {
-    let at = fields.pointer("needs");
-    let items: Vec<(String, &Value)> = match fields.get("needs") {
-        None => Vec::new(),
-        Some(Value::Array(list)) => {
-            list.iter().enumerate().map(|(place, item)| (child(&at, &place.to_string()), item)).collect()
-        }
-        Some(one) => vec![(at, one)],
-    };
+    let items = fields.each("needs").unwrap_or_default();
     let mut needs = Vec::new();
     let count = items.len();
     for (pointer, item) in items {
@@ -141,7 +110,7 @@ fn need(item: &Value) -> Result<(NodeKey, Option<Label>), (Code, String)> {
         let message = format!("must be the name of a node, or node.branch, not {}", type_name(item));
         return Err((Code::WrongType, message));
     };
-    let bad = |bad: BadName| (Code::BadName, bad.to_string());
+    let bad = |bad: InvalidName| (Code::BadName, bad.to_string());
     let (node, label) = text.split_once('.').map_or((text.as_str(), None), |(node, label)| (node, Some(label)));
     let node = NodeKey::new(node).map_err(bad)?;
     let label = label.map(Label::new).transpose().map_err(bad)?;

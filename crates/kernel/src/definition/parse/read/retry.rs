@@ -1,25 +1,25 @@
-//! How a node is tried again: its own words over the document's defaults over its kind's profile.
+//! The retry policy of a node. A field comes from the node's `retry`, else from the document's `defaults`, else from
+//! the profile of its kind.
 //!
 //! Invariants
-//! - Each field is inherited on its own.
-//! - A first wait that is longer than an inherited longest one raises it: nobody asks for a wait
-//!   to have it cut.
+//! - Each field is inherited by itself.
+//! - An `initial` that is longer than an inherited `max` raises `max`, because the author asked for that wait.
 //!
-//! Not here: what is worth another try (`failure`).
+//! Not here: which failures are retried (`failure`).
 
 use std::time::Duration;
 
-use crate::definition::fields::{Fields, Stage};
+use crate::definition::fields::{CheckTime, Fields};
 use crate::run::failure::Policy;
 
 /// The longest wait between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
-pub(in crate::definition::parse) const MAX_FACTOR: u64 = 100;
+pub(in crate::definition::parse) const MAX_FACTOR: u32 = 100;
 
 pub(in crate::definition::parse) const FIELDS: &[&str] =
     &["max_attempts", "initial", "initial_ms", "factor", "backoff", "max", "max_ms"];
 
-/// The fields that were given.
+/// The fields that the author set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retry {
     max_attempts: Option<u32>,
@@ -29,7 +29,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// These fields, and those of another where they are silent.
+    /// These fields; a field that is not set comes from `other`.
     pub(super) fn or(self, other: Retry) -> Retry {
         Retry {
             max_attempts: self.max_attempts.or(other.max_attempts),
@@ -39,7 +39,7 @@ impl Retry {
         }
     }
 
-    /// Is more than one attempt asked for?
+    /// Is more than one attempt allowed?
     pub(super) fn tries_again(self) -> bool {
         self.max_attempts != Some(1)
     }
@@ -58,16 +58,16 @@ impl Retry {
 /// Reads the field `retry` of an object.
 pub(super) fn read(parent: &mut Fields<'_, '_>) -> Retry {
     let (Some(value), at) = (parent.get("retry"), parent.pointer("retry")) else { return Retry::default() };
-    let Some(mut fields) = Fields::open(value, &at, FIELDS, Stage::Run, parent.problems) else {
+    let Some(mut fields) = Fields::open(value, &at, FIELDS, CheckTime::Run, parent.problems) else {
         return Retry::default();
     };
     let backoff = fields.choice("backoff", &[("exponential", 2), ("fixed", 1)]);
     if fields.get("backoff").is_some() && fields.get("factor").is_some() {
         fields.wrong("backoff", "give either factor or backoff, not both");
     }
-    let factor = fields.integer("factor", 1..=MAX_FACTOR).and_then(|factor| u32::try_from(factor).ok());
+    let factor = fields.count("factor", MAX_FACTOR);
     let retry = Retry {
-        max_attempts: super::count(&mut fields, "max_attempts", u64::from(Policy::MOST_ATTEMPTS)),
+        max_attempts: fields.count("max_attempts", Policy::MOST_ATTEMPTS),
         initial_ms: super::milliseconds(&mut fields, "initial", "initial_ms", 0, LONGEST_WAIT),
         factor: factor.or(backoff),
         max_ms: super::milliseconds(&mut fields, "max", "max_ms", 0, LONGEST_WAIT),

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::node::STAND_IN;
 use super::{Defaults, LONGEST_NODE_TIMEOUT, LONGEST_TIMEOUT, MAX_DESCRIPTION_LEN, milliseconds, retry, short_text};
-use crate::definition::fields::{Code, Fields, Problem, Stage, child, unknown, unreadable};
-use crate::definition::{Delivery, Join, Kind, Node, OnError};
+use crate::definition::fields::{CheckTime, Code, Fields, Problem, child, unknown};
+use crate::definition::{Delivery, Kind, Node};
 use crate::ids::NodeKey;
 use crate::kind::{self, for_each};
 use crate::run::failure::Policy;
@@ -33,16 +33,12 @@ impl Work {
     /// A node that does it, and says nothing else.
     pub(super) fn node(self, key: NodeKey) -> Node {
         Node {
-            key,
-            kind: self.kind.unwrap_or(STAND_IN),
-            description: None,
             with: self.with,
-            when: Join::default(),
             condition: self.condition,
-            on_error: OnError::default(),
             retry: self.retry,
             timeout_ms: self.timeout_ms,
             delivery: self.delivery,
+            ..Node::new(key, self.kind.unwrap_or(STAND_IN))
         }
     }
 }
@@ -60,7 +56,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, defaults: Defaults) -> Work {
 pub(super) fn read_action(with: &mut Value, at: &str, defaults: Defaults, problems: &mut Vec<Problem>) {
     let Some(given) = with.get("do").filter(|given| !given.is_null()) else { return };
     let at = child(at, "do");
-    let Some(mut fields) = Fields::open(given, &at, ACTION_FIELDS, Stage::Run, problems) else { return };
+    let Some(mut fields) = Fields::open(given, &at, ACTION_FIELDS, CheckTime::Run, problems) else { return };
     let before = fields.problems.len();
     let work = read(&mut fields, defaults);
     let description = short_text(&mut fields, "description", MAX_DESCRIPTION_LEN);
@@ -77,7 +73,7 @@ pub(super) fn read_action(with: &mut Value, at: &str, defaults: Defaults, proble
     }
 }
 
-/// How often it is tried. What is tried once, or is another's to repeat, does not take the document's default.
+/// How often it is tried. A node that is tried once, or that others repeat, does not take the document's default.
 fn tries(fields: &mut Fields<'_, '_>, kind: Option<Kind>, delivery: Delivery, defaults: Defaults) -> Policy {
     let own = retry::read(fields);
     let kind = kind.unwrap_or(STAND_IN);
@@ -85,7 +81,7 @@ fn tries(fields: &mut Fields<'_, '_>, kind: Option<Kind>, delivery: Delivery, de
     if once && fields.get("retry").is_some() && own.tries_again() {
         let why = match delivery {
             Delivery::AtMostOnce => "a node that is performed at most once is not tried again",
-            Delivery::AtLeastOnce if kind == Kind::ForEach => "belongs to what is done for each item: give it to do",
+            Delivery::AtLeastOnce if kind == Kind::ForEach => "belongs to the node in do: move it into do",
             Delivery::AtLeastOnce => "a wait whose time is up is not tried again: give it a longer timeout",
         };
         fields.wrong("retry", why);
@@ -99,8 +95,10 @@ fn tries(fields: &mut Fields<'_, '_>, kind: Option<Kind>, delivery: Delivery, de
 
 fn delivery(fields: &mut Fields<'_, '_>, kind: Option<Kind>) -> Delivery {
     let delivery = fields.choice("delivery", DELIVERY).unwrap_or_default();
-    if delivery == Delivery::AtMostOnce && kind.is_some_and(|kind| kind != Kind::HttpRequest) {
-        fields.wrong("delivery", "at_most_once is for HTTP_REQUEST: other kinds take effect once by themselves");
+    if delivery == Delivery::AtMostOnce && kind.is_some_and(|kind| !kind.spec().may_be_at_most_once) {
+        let may = Kind::ALL.into_iter().filter(|kind| kind.spec().may_be_at_most_once);
+        let may = may.map(Kind::name).collect::<Vec<_>>().join(", ");
+        fields.wrong("delivery", format!("at_most_once is for {may}: other kinds take effect once by themselves"));
     }
     delivery
 }
@@ -112,7 +110,7 @@ fn timeout(fields: &mut Fields<'_, '_>, kind: Option<Kind>, defaults: Defaults) 
     let own = milliseconds(fields, "timeout", "timeout_ms", 1, longest);
     if kind == Some(Kind::ForEach) && own.is_some() {
         let name = if fields.get("timeout").is_some() { "timeout" } else { "timeout_ms" };
-        fields.wrong(name, "belongs to what is done for each item: give it to do");
+        fields.wrong(name, "belongs to the node in do: move it into do");
     }
     own.or(if kind.is_some_and(Kind::is_patient) { None } else { defaults.timeout_ms })
 }
@@ -141,16 +139,10 @@ fn with(fields: &mut Fields<'_, '_>, kind: Option<Kind>) -> Value {
 
 /// The expression that must be true for the node to start.
 fn condition(fields: &mut Fields<'_, '_>) -> Option<String> {
-    match kind::condition::parse(fields.get("if")?) {
-        Ok(expression) => Some(expression.source().to_owned()),
-        Err(error) => {
-            fields.problems.push(unreadable(fields.pointer("if"), &error));
-            None
-        }
-    }
+    kind::condition::field(fields, "if").map(|expression| expression.source().to_owned())
 }
 
-/// What a kind finds fault with is told apart from what is wrong with the document around it.
+/// Gives a problem in the settings of a kind its own code, unlike one in the document around it.
 fn refused(found: Problem) -> Problem {
     if found.code == Code::BadValue { Problem { code: Code::BadConfig, ..found } } else { found }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - A loop is opened with how its items stand; a child goes on where its rows left it.
-//! - A child's end is stored, under the root's fence, before its node hears of it.
+//! - A child's end is stored, under the root's fence, before its node receives it.
 //!
 //! Not here: performing an item or a child's node (`work`).
 
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Delivery, Kind};
 use kernel::kind::for_each::OnItemError;
-use kernel::orchestration::{Event, Orchestration, Target};
-use kernel::run::attempts::Fact;
-use kernel::run::each;
+use kernel::orchestration::{Event, Orchestration, Target, TargetState};
+use kernel::run::attempts::AttemptEvent;
 use kernel::run::failure::{Class, Failure, Policy};
+use kernel::run::item_loop;
 use kernel::run::node::Status;
 
 use super::work::{Stage, Work};
-use super::{After, Hands, Machine};
+use super::{Machine, StepContext, StepOutcome};
 use crate::simulation::mutant::Mutant;
 use crate::simulation::store::{Frame, ITEMS, Ix, Store, child_plan, execution_id};
 
@@ -29,8 +29,8 @@ pub(crate) fn kind_of(plan: &Plan, frame: Frame, at: Target) -> Kind {
 
 /// A loop whose items stand so. One that fails fails no other, so that what becomes of all does not depend on who was
 /// first.
-pub(crate) fn opened(plan: &Plan, ix: Ix, node: NodeIx, items: Vec<each::Stored>) -> Event {
-    let shape = each::Shape {
+pub(crate) fn opened(plan: &Plan, ix: Ix, node: NodeIx, items: Vec<item_loop::StoredItem>) -> Event {
+    let shape = item_loop::LoopSpec {
         execution: execution_id(ix),
         key: plan.node(node).key.clone(),
         count: ITEMS,
@@ -43,10 +43,10 @@ pub(crate) fn opened(plan: &Plan, ix: Ix, node: NodeIx, items: Vec<each::Stored>
 }
 
 /// What the end of a child means for its node.
-pub(crate) fn child_told(attempt: u32, completed: bool) -> Fact {
+pub(crate) fn child_result(attempt: u32, completed: bool) -> AttemptEvent {
     match completed {
-        true => Fact::Succeeded { attempt, took: None },
-        false => Fact::Failed { attempt, failure: Failure::new(Class::ValidationError, "its child failed") },
+        true => AttemptEvent::Succeeded { attempt, took: None },
+        false => AttemptEvent::Failed { attempt, failure: Failure::new(Class::ValidationError, "its child failed") },
     }
 }
 
@@ -64,20 +64,23 @@ impl Machine {
         // A child stops as its parent does.
         let stop = self.runs.get(&None).map_or(stop, Orchestration::stop);
         let waiting = rows.iter().filter(|row| row.status == Status::Retrying && stop.is_none());
-        let waiting: Vec<(Target, u32)> = waiting.map(|row| (Target::node(row.node), row.attempt)).collect();
+        let waiting: Vec<Target> = waiting.map(|row| Target::node(row.node)).collect();
         let (run, effects) = Orchestration::resume(plan, execution_id(self.ix), stop, rows);
         self.runs.insert(frame, run);
-        for (at, attempt) in waiting {
-            self.wait(store, (frame, at), Event::Of(at, Fact::RetryDue { attempt }));
+        for at in waiting {
+            self.wait(store, frame, at);
         }
         self.unsaved.get_or_insert_default().extend(effects.into_iter().map(|effect| (frame, effect)));
     }
 
     /// Does the work of a node, or of an item.
     pub(super) fn perform(&mut self, store: &mut Store, frame: Frame, at: Target, attempt: u32) {
-        let begun = self.runs.get_mut(&frame).is_some_and(|run| run.take_up(at));
+        let begun = self.runs.get_mut(&frame).is_some_and(|run| run.adopt(at));
         match self.kind(frame, at) {
-            Kind::Delay => self.wait(store, (frame, at), Event::Of(at, Fact::Succeeded { attempt, took: None })),
+            Kind::Delay => {
+                self.enter(frame, at, TargetState::Delay);
+                self.wait(store, frame, at);
+            }
             Kind::WaitForEvent => self.work.push(Work::new(frame, at, attempt, Stage::Asks { looked: false })),
             Kind::ForEach => self.open_loop(store, at.node, begun),
             Kind::Workflow => self.start_child(store, at, attempt, begun),
@@ -90,15 +93,14 @@ impl Machine {
         let items = if store.is(Mutant::ItemsForgotten) { Vec::new() } else { store.items(self.ix, node) };
         if self.runs[&None].stop().is_none() {
             for item in items.iter().filter(|item| item.status == Status::Retrying) {
-                let (at, attempt) = (Target::item(node, item.index), item.attempt);
-                self.wait(store, (None, at), Event::Of(at, Fact::RetryDue { attempt }));
+                self.wait(store, None, Target::item(node, item.index));
             }
         }
         let event = opened(self.runs[&None].run().plan(), self.ix, node, items);
         self.inbox.push_back((None, event));
     }
 
-    /// Is a loop to be opened that the machine has not heard of yet?
+    /// Is a loop to be opened whose opening the machine has not received yet?
     pub(super) fn opens(&self, at: Target) -> bool {
         let is_it = |event: &Event| matches!(event, Event::LoopOpened { node, .. } if Target::node(*node) == at);
         self.inbox.iter().any(|(_, event)| is_it(event))
@@ -112,10 +114,15 @@ impl Machine {
         }
         let known = !store.load(self.ix, &child_plan(), Some(at.node)).1.is_empty();
         if self.runs[&None].stop().is_some() && !known {
-            return self.inbox.push_back((None, Event::Of(at, Fact::Aborted { begun: false })));
+            return self.inbox.push_back((None, Event::Attempt(at, AttemptEvent::Aborted { begun: false })));
         }
-        self.runs.get_mut(&None).expect("the root is there").apply(Event::ChildStarted { at });
+        self.enter(None, at, TargetState::Child);
         self.take_up(store, Some(at.node));
+    }
+
+    fn enter(&mut self, frame: Frame, at: Target, state: TargetState) {
+        let run = self.runs.get_mut(&frame).expect("a run that performs something is there");
+        run.apply(Event::Entered { at, state });
     }
 
     /// A child came to its end, which is stored next.
@@ -123,23 +130,23 @@ impl Machine {
         self.work.push(Work::new(None, Target::node(node), 1, Stage::Ending { completed }));
     }
 
-    pub(super) fn end_child(&mut self, hands: &mut Hands<'_>, work: Work, completed: bool) -> After {
-        if !hands.store.end_child(self.ix, self.fence, work.at.node, completed) {
-            return After::Lost;
+    pub(super) fn end_child(&mut self, context: &mut StepContext<'_>, work: Work, completed: bool) -> StepOutcome {
+        if !context.store.end_child(self.ix, self.fence, work.at.node, completed) {
+            return StepOutcome::Lost;
         }
-        if hands.answer_is_lost() {
+        if context.answer_is_lost() {
             self.work.push(work);
-            return if self.is_remote() { After::Going } else { After::Lost };
+            return if self.is_remote() { StepOutcome::Going } else { StepOutcome::Lost };
         }
         self.runs.remove(&Some(work.at.node));
-        let attempt = self.row(hands.store, None, work.at).attempt;
+        let attempt = self.row(context.store, None, work.at).attempt;
         self.child_ended(work.at, attempt, completed);
-        After::Going
+        StepOutcome::Going
     }
 
     fn child_ended(&mut self, at: Target, attempt: u32, completed: bool) {
         let stopped = !completed && self.runs[&None].stop().is_some();
-        let fact = if stopped { Fact::Aborted { begun: false } } else { child_told(attempt, completed) };
-        self.inbox.push_back((None, Event::Of(at, fact)));
+        let fact = if stopped { AttemptEvent::Aborted { begun: false } } else { child_result(attempt, completed) };
+        self.inbox.push_back((None, Event::Attempt(at, fact)));
     }
 }

@@ -9,10 +9,10 @@
 //! Not here: what an event does to the run (`machine`).
 
 use kernel::orchestration::{Event, Target};
-use kernel::run::attempts::Fact;
-use kernel::run::node::End;
+use kernel::run::attempts::AttemptEvent;
+use kernel::run::node::NodeEnd;
 
-use super::{After, Hands, Machine};
+use super::{Machine, StepContext, StepOutcome};
 use crate::simulation::random::Random;
 use crate::simulation::receiver::{Answer, Receiver};
 use crate::simulation::store::{Fence, Fetched, Frame, row_of};
@@ -22,7 +22,7 @@ const ACTIVITY_LEASE: u64 = 5_000;
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
     /// A delay, or the wait before an attempt.
-    Until(u64, Event),
+    Until(u64),
     Ready,
     /// A remote activity that has begun and may send until its lease ends.
     Fetched {
@@ -36,7 +36,7 @@ pub(super) enum Stage {
     },
     Settling {
         fence: u64,
-        end: End,
+        end: NodeEnd,
     },
     /// Somebody outside is asked. `looked`: nothing had come.
     Asks {
@@ -82,99 +82,114 @@ impl Machine {
     }
 
     /// Once its lease is over another attempt of a silent activity begins; it may still come back.
-    pub(super) fn sit_out(&mut self, hands: &mut Hands<'_>, mut work: Work) -> After {
-        let (Stage::Fetched { until, .. } | Stage::Sent { until, .. }) = work.stage else { return After::Going };
-        if hands.store.now > until {
+    pub(super) fn sit_out(&mut self, context: &mut StepContext<'_>, mut work: Work) -> StepOutcome {
+        let (Stage::Fetched { until, .. } | Stage::Sent { until, .. }) = work.stage else { return StepOutcome::Going };
+        if context.store.now > until {
             if let Stage::Sent { delivery, .. } = work.stage {
                 // What it had handed to the network goes on, but is no longer work of ours.
-                hands.receiver.hang_up(delivery);
+                context.receiver.hang_up(delivery);
             }
             self.work.push(Work::new(work.frame, work.at, work.attempt, Stage::Ready));
-            hands.store.judge.saw("activity falls silent");
+            context.store.judge.saw("activity falls silent");
             work.stale = true;
         }
         self.work.push(work);
-        After::Going
+        StepOutcome::Going
     }
 
-    pub(super) fn do_work(&mut self, hands: &mut Hands<'_>, mut work: Work) -> After {
-        let (ix, frame, at, now) = (self.ix, work.frame, work.at, hands.store.now);
-        let row = row_of(&hands.store.executions[ix].plan, frame, at);
+    pub(super) fn do_work(&mut self, context: &mut StepContext<'_>, mut work: Work) -> StepOutcome {
+        let (ix, frame, at, now) = (self.ix, work.frame, work.at, context.store.now);
+        let row = row_of(&context.store.executions[ix].plan, frame, at);
         match work.stage.clone() {
-            Stage::Until(due, event) if due <= now => return self.tell(hands, frame, event),
-            Stage::Until(..) => {}
+            Stage::Until(due) if due <= now => {
+                self.inbox.push_back((frame, Event::Due { at }));
+                return StepOutcome::Going;
+            }
+            Stage::Until(_) => {}
             Stage::Ready => match self.fence {
-                Fence::Owner { .. } => self.send(hands, &mut work, 0, u64::MAX),
-                Fence::Run(run) => match hands.store.fetch(ix, run, row) {
-                    Fetched::Gone => return After::Lost,
-                    Fetched::Already(End::Completed { took }) => {
-                        return self.tell(hands, frame, Event::Of(at, Fact::Succeeded { attempt: work.attempt, took }));
+                Fence::Owner { .. } => self.send(context, &mut work, 0, u64::MAX),
+                Fence::Run(run) => match context.store.fetch(ix, run, row) {
+                    Fetched::Gone => return StepOutcome::Lost,
+                    Fetched::Already(NodeEnd::Completed { took }) => {
+                        return self.tell(
+                            context,
+                            frame,
+                            Event::Attempt(at, AttemptEvent::Succeeded { attempt: work.attempt, took }),
+                        );
                     }
-                    Fetched::Already(_) => return After::Going,
+                    Fetched::Already(_) => return StepOutcome::Going,
                     Fetched::Go(fence) => work.stage = Stage::Fetched { fence, until: now + ACTIVITY_LEASE },
                 },
             },
-            Stage::Fetched { fence, until } if now <= until && !work.stale => self.send(hands, &mut work, fence, until),
-            Stage::Fetched { .. } if work.stale => return After::Going,
+            Stage::Fetched { fence, until } if now <= until && !work.stale => {
+                self.send(context, &mut work, fence, until)
+            }
+            Stage::Fetched { .. } if work.stale => return StepOutcome::Going,
             Stage::Fetched { .. } => work.stage = Stage::Ready,
-            Stage::Sent { delivery, fence, .. } => return self.answered(hands, work, delivery, fence),
-            Stage::Settling { fence, end } => return self.settle(hands, work, fence, end),
-            Stage::Asks { .. } if hands.store.executions[ix].answered.contains(&row) => {
-                hands.store.judge.saw("answer heard");
-                return self.tell(hands, frame, Event::Of(at, Fact::Succeeded { attempt: work.attempt, took: None }));
+            Stage::Sent { delivery, fence, .. } => return self.answered(context, work, delivery, fence),
+            Stage::Settling { fence, end } => return self.settle(context, work, fence, end),
+            Stage::Asks { .. } if context.store.executions[ix].answered.contains(&row) => {
+                context.store.judge.saw("answer received");
+                return self.tell(
+                    context,
+                    frame,
+                    Event::Attempt(at, AttemptEvent::Succeeded { attempt: work.attempt, took: None }),
+                );
             }
             Stage::Asks { .. } => work.stage = Stage::Asks { looked: true },
-            Stage::Ending { completed } => return self.end_child(hands, work, completed),
+            Stage::Ending { completed } => return self.end_child(context, work, completed),
         }
         self.work.push(work);
-        After::Going
+        StepOutcome::Going
     }
 
-    fn send(&self, hands: &mut Hands<'_>, work: &mut Work, fence: u64, until: u64) {
-        if hands.may_send {
-            let row = row_of(&hands.store.executions[self.ix].plan, work.frame, work.at);
-            let delivery = hands.receiver.send(hands.store, self.ix, row, work.attempt, self.fence);
+    fn send(&self, context: &mut StepContext<'_>, work: &mut Work, fence: u64, until: u64) {
+        if context.may_send {
+            let row = row_of(&context.store.executions[self.ix].plan, work.frame, work.at);
+            let delivery = context.receiver.send(context.store, self.ix, row, work.attempt, self.fence);
             work.stage = Stage::Sent { delivery, fence, until };
-            hands.killed = !self.is_remote() && hands.receiver.deadly.contains(&self.ix);
+            context.killed = !self.is_remote() && context.receiver.deadly.contains(&self.ix);
         }
     }
 
-    fn answered(&mut self, hands: &mut Hands<'_>, mut work: Work, delivery: u64, fence: u64) -> After {
+    fn answered(&mut self, context: &mut StepContext<'_>, mut work: Work, delivery: u64, fence: u64) -> StepOutcome {
         let Work { frame, at, attempt, .. } = work;
         let answer = if work.stale {
-            let plan = &hands.store.executions[self.ix].plan;
-            Some(hands.receiver.would_answer(plan, self.ix, row_of(plan, frame, at), attempt))
+            let plan = &context.store.executions[self.ix].plan;
+            Some(context.receiver.would_answer(plan, self.ix, row_of(plan, frame, at), attempt))
         } else {
-            hands.receiver.answer(hands.store, delivery)
+            context.receiver.answer(context.store, delivery)
         };
         match answer {
             Some(Answer::Done(took)) if self.is_remote() => {
-                work.stage = Stage::Settling { fence, end: End::Completed { took } };
+                work.stage = Stage::Settling { fence, end: NodeEnd::Completed { took } };
                 self.work.push(work);
-                After::Going
+                StepOutcome::Going
             }
-            Some(Answer::Done(took)) => self.tell(hands, frame, Event::Of(at, Fact::Succeeded { attempt, took })),
+            Some(Answer::Done(took)) => {
+                self.tell(context, frame, Event::Attempt(at, AttemptEvent::Succeeded { attempt, took }))
+            }
             Some(Answer::Failed(failure)) if !work.stale => {
-                self.tell(hands, frame, Event::Of(at, Fact::Failed { attempt, failure }))
+                self.tell(context, frame, Event::Attempt(at, AttemptEvent::Failed { attempt, failure }))
             }
-            _ => After::Going,
+            _ => StepOutcome::Going,
         }
     }
 
-    fn settle(&mut self, hands: &mut Hands<'_>, work: Work, fence: u64, end: End) -> After {
-        let Fence::Run(run) = self.fence else { return After::Going };
+    fn settle(&mut self, context: &mut StepContext<'_>, work: Work, fence: u64, end: NodeEnd) -> StepOutcome {
+        let Fence::Run(run) = self.fence else { return StepOutcome::Going };
         let Work { frame, at, .. } = work;
-        let row = row_of(&hands.store.executions[self.ix].plan, frame, at);
-        let stored = hands.store.settle(self.ix, run, row, fence, end.clone());
+        let row = row_of(&context.store.executions[self.ix].plan, frame, at);
+        let stored = context.store.settle(self.ix, run, row, fence, end.clone());
         if work.stale {
-            return After::Going;
+            return StepOutcome::Going;
         }
-        if !stored || hands.answer_is_lost() {
+        if !stored || context.answer_is_lost() {
             self.work.push(Work::new(frame, at, work.attempt, Stage::Ready));
-            return After::Going;
+            return StepOutcome::Going;
         }
-        let End::Completed { took } = end else { return After::Going };
-        self.tell(hands, frame, Event::Of(at, Fact::Succeeded { attempt: work.attempt, took }))
+        let NodeEnd::Completed { took } = end else { return StepOutcome::Going };
+        self.tell(context, frame, Event::Attempt(at, AttemptEvent::Succeeded { attempt: work.attempt, took }))
     }
 
     pub(super) fn forget(&mut self, receiver: &mut Receiver, frame: Frame, at: Target) {

@@ -1,21 +1,21 @@
-//! The background loops: look, decide, do; each safe to run twice and in any process.
+//! The background loops of a process. Each reads the store, decides, and acts. It may run twice, and in any process.
 //!
 //! Invariants
-//! - A process calls another dead only if its own heartbeats came through for all that time.
-//! - P4 is judged here: a workspace that a dispatcher knows to have something ready and a free slot
-//!   is asked after a bounded number of that dispatcher's turns.
+//! - A process declares another process dead only if its own heartbeats succeeded during the whole time.
+//! - P4 is checked here. If a dispatcher knows that a workspace has a ready item and a free slot, it asks the workspace
+//!   after a bounded number of its turns.
 //!
-//! Not here: what the looks lead to (`process`).
+//! Not here: the steps that follow from a poll (`process`).
 
 use kernel::execution::Status;
 use kernel::ids::WorkspaceId;
 use kernel::queue;
-use kernel::queue::ring::Ask;
-use kernel::run::crash::Verdict;
+use kernel::queue::round_robin::Quota;
+use kernel::run::crash::AfterDeath;
 
 use super::{ClaimStage, Process, Task};
 use crate::simulation::judge::Promise;
-use crate::simulation::machine::Hands;
+use crate::simulation::machine::StepContext;
 use crate::simulation::mutant::Mutant;
 use crate::simulation::store::{CLAIM_SILENCE, Ix, RUN_SILENCE, Store};
 
@@ -24,43 +24,45 @@ const BATCH: i32 = 3;
 
 impl Process {
     /// One look of one loop.
-    pub(super) fn look_around(&mut self, hands: &mut Hands<'_>, embedded: bool) {
-        match hands.random.below(if embedded { 8 } else { 5 }) {
-            0 => self.sweep(hands),
-            1..=3 => self.turn(hands),
-            4 => self.take_over(hands),
-            5 => self.adopt(hands),
-            6 => self.wake(hands),
-            _ => self.reload(hands),
+    pub(super) fn look_around(&mut self, context: &mut StepContext<'_>, embedded: bool) {
+        match context.random.below(if embedded { 8 } else { 5 }) {
+            0 => self.sweep(context),
+            1..=3 => self.turn(context),
+            4 => self.take_over(context),
+            5 => self.adopt(context),
+            6 => self.wake(context),
+            _ => self.reload(context),
         }
     }
 
     /// Believes that a workspace has something ready and a free slot.
-    pub(super) fn believe(&mut self, hands: &Hands<'_>, workspace: usize) {
-        let row = &hands.store.workspaces[workspace];
+    pub(super) fn believe(&mut self, context: &StepContext<'_>, workspace: usize) {
+        let row = &context.store.workspaces[workspace];
         self.ring.add(row.id, row.weight);
         self.believed.insert(workspace);
     }
 
-    fn sweep(&mut self, hands: &Hands<'_>) {
-        for workspace in 0..hands.store.workspaces.len() {
-            if hands.store.is_eligible(workspace) {
-                self.believe(hands, workspace);
+    fn sweep(&mut self, context: &StepContext<'_>) {
+        for workspace in 0..context.store.workspaces.len() {
+            if context.store.is_eligible(workspace) {
+                self.believe(context, workspace);
             }
         }
     }
 
-    fn turn(&mut self, hands: &mut Hands<'_>) {
+    fn turn(&mut self, context: &mut StepContext<'_>) {
         let claiming = self.tasks.iter().any(|task| matches!(task, Task::Claim { .. }));
-        if claiming || hands.store.now < self.breaker_until {
+        if claiming || context.store.now < self.breaker_until {
             return;
         }
-        let asks = if hands.store.is(Mutant::OldestFirst) { oldest(hands.store) } else { self.ring.take(BATCH) };
+        let asks =
+            if context.store.is(Mutant::OldestFirst) { oldest(context.store) } else { self.ring.next_batch(BATCH) };
         if asks.is_empty() {
             return;
         }
-        let asked: Vec<(usize, i32)> = asks.iter().map(|ask| (place(hands.store, ask.workspace), ask.want)).collect();
-        self.judge_fairness(hands.store, &asked);
+        let asked: Vec<(usize, i32)> =
+            asks.iter().map(|ask| (place(context.store, ask.workspace), ask.limit)).collect();
+        self.judge_fairness(context.store, &asked);
         for (workspace, want) in asked {
             self.believed.remove(&workspace);
             let claim = self.next_claim();
@@ -83,31 +85,31 @@ impl Process {
         }
     }
 
-    fn take_over(&mut self, hands: &mut Hands<'_>) {
-        if !self.may_judge(hands.store, CLAIM_SILENCE) {
+    fn take_over(&mut self, context: &mut StepContext<'_>) {
+        if !self.may_judge(context.store, CLAIM_SILENCE) {
             return;
         }
         let dead = |ix: &Ix| {
-            let item = &hands.store.executions[*ix].item;
-            let claimed = item.status == queue::Status::Claimed || hands.store.is(Mutant::TakeoverRequeues);
-            claimed && item.status.holds_slot() && hands.store.is_silent(item.claimed_by, CLAIM_SILENCE)
+            let item = &context.store.executions[*ix].item;
+            let claimed = item.status == queue::Status::Claimed || context.store.is(Mutant::TakeoverRequeues);
+            claimed && item.status.holds_slot() && context.store.is_silent(item.claimed_by, CLAIM_SILENCE)
         };
-        let Some(ix) = (0..hands.store.executions.len()).find(dead) else { return };
+        let Some(ix) = (0..context.store.executions.len()).find(dead) else { return };
         let claim = self.next_claim();
         let alone_is_free = self.alone_is_free();
-        let Some(verdict) = hands.store.take_over(ix, claim, self.id, alone_is_free) else { return };
-        if verdict == Verdict::ResumeAlone {
+        let Some(verdict) = context.store.take_over(ix, claim, self.id, alone_is_free) else { return };
+        if verdict == AfterDeath::ResumeAlone {
             self.alone = Some(ix);
         }
-        if hands.answer_is_lost() {
+        if context.answer_is_lost() {
             self.tasks.push(Task::Recall { claim });
         } else {
-            self.start_claimed(hands, claim);
+            self.start_claimed(context, claim);
         }
     }
 
-    fn adopt(&mut self, hands: &mut Hands<'_>) {
-        if !self.may_judge(hands.store, RUN_SILENCE) {
+    fn adopt(&mut self, context: &mut StepContext<'_>) {
+        if !self.may_judge(context.store, RUN_SILENCE) {
             return;
         }
         let alone_is_free = self.alone_is_free();
@@ -116,43 +118,43 @@ impl Process {
             let owner = execution.owner.filter(|_| execution.status == Status::Running);
             owner.is_some_and(|owner| store.is_silent(owner, RUN_SILENCE))
         };
-        let Some(ix) = (0..hands.store.executions.len()).find(|ix| dead(hands.store, *ix)) else { return };
-        let Some((epoch, verdict)) = hands.store.adopt(ix, self.id, alone_is_free) else { return };
+        let Some(ix) = (0..context.store.executions.len()).find(|ix| dead(context.store, *ix)) else { return };
+        let Some((epoch, verdict)) = context.store.adopt(ix, self.id, alone_is_free) else { return };
         match verdict {
-            Verdict::GiveUp => return,
-            Verdict::ResumeAlone => self.alone = Some(ix),
-            Verdict::Resume => {}
+            AfterDeath::GiveUp => return,
+            AfterDeath::ResumeAlone => self.alone = Some(ix),
+            AfterDeath::Resume => {}
         }
-        self.resume_unless_lost(hands, ix, epoch);
+        self.resume_unless_lost(context, ix, epoch);
     }
 
-    fn wake(&mut self, hands: &mut Hands<'_>) {
-        let now = hands.store.now;
+    fn wake(&mut self, context: &mut StepContext<'_>) {
+        let now = context.store.now;
         let due = |ix: &Ix| {
-            let execution = &hands.store.executions[*ix];
+            let execution = &context.store.executions[*ix];
             execution.owner.is_none() && execution.wake_at.is_some_and(|at| at <= now)
         };
-        let Some(ix) = (0..hands.store.executions.len()).find(due) else { return };
-        if let Some(epoch) = hands.store.wake(ix, self.id) {
-            self.resume_unless_lost(hands, ix, epoch);
+        let Some(ix) = (0..context.store.executions.len()).find(due) else { return };
+        if let Some(epoch) = context.store.wake(ix, self.id) {
+            self.resume_unless_lost(context, ix, epoch);
         }
     }
 
     /// The runs it owns by the store but does not hold.
-    fn reload(&mut self, hands: &mut Hands<'_>) {
+    fn reload(&mut self, context: &mut StepContext<'_>) {
         let lacks = |ix: &Ix| {
-            let mine = hands.store.executions[*ix].owner == Some(self.id);
+            let mine = context.store.executions[*ix].owner == Some(self.id);
             mine && !self.machines.contains_key(ix) && !self.tasks.iter().any(|task| task.is_about(*ix))
         };
-        let Some(ix) = (0..hands.store.executions.len()).find(lacks) else { return };
-        if let Some(epoch) = hands.store.reload(ix, self.id) {
-            self.resume_unless_lost(hands, ix, epoch);
+        let Some(ix) = (0..context.store.executions.len()).find(lacks) else { return };
+        if let Some(epoch) = context.store.reload(ix, self.id) {
+            self.resume_unless_lost(context, ix, epoch);
         }
     }
 
     /// If the answer is lost, `reload` finds the run.
-    fn resume_unless_lost(&mut self, hands: &mut Hands<'_>, ix: Ix, epoch: u64) {
-        if !hands.answer_is_lost() {
+    fn resume_unless_lost(&mut self, context: &mut StepContext<'_>, ix: Ix, epoch: u64) {
+        if !context.answer_is_lost() {
             self.tasks.push(Task::Resume { ix, epoch });
         }
     }
@@ -176,8 +178,8 @@ fn place(store: &Store, workspace: WorkspaceId) -> usize {
 }
 
 /// Whoever waits longest, full or not: what a mutant asks.
-fn oldest(store: &Store) -> Vec<Ask> {
+fn oldest(store: &Store) -> Vec<Quota> {
     let oldest = (0..store.executions.len()).find(|ix| store.is_ready(*ix));
-    let ask = |ix: Ix| Ask { workspace: store.workspaces[store.executions[ix].workspace].id, want: BATCH };
+    let ask = |ix: Ix| Quota { workspace: store.workspaces[store.executions[ix].workspace].id, limit: BATCH };
     oldest.map(ask).into_iter().collect()
 }

@@ -1,22 +1,22 @@
-//! What runs write: begin, node facts, parking, the end; each fenced.
+//! The writes of runs: begin, node facts, parking and the end. Each write is fenced.
 //!
 //! Invariants
-//! - A fact is taken only from the run's present holder and only while the execution is RUNNING.
-//! - One `complete` for every caller: the execution ends once, its open nodes with it, and its
-//!   ticket goes whatever its status.
+//! - A fact is accepted only from the run's current owner, and only while the execution is `RUNNING`.
+//! - Every caller ends an execution with the same `complete`. The execution and its open nodes end once, and its queue
+//!   item is deleted whatever the item's status is.
 //!
-//! Not here: the queue's own steps (`store`).
+//! Not here: the steps of queue items (`store`).
 
 use kernel::definition::plan::{NodeIx, Plan};
-use kernel::execution::{self, Begin, Status};
-use kernel::orchestration::{Row, Target};
+use kernel::execution::{self, BeginDecision, Status};
+use kernel::orchestration::{NodeSnapshot, Target};
 use kernel::queue;
 use kernel::run::Stop;
-use kernel::run::crash::Verdict;
-use kernel::run::each;
-use kernel::run::node::{self, End};
+use kernel::run::crash::AfterDeath;
+use kernel::run::item_loop;
+use kernel::run::node::{self, NodeEnd};
 
-use super::{Frame, ITEMS, Ix, Pid, RUN_SILENCE, Store, Why, row_of};
+use super::{EndReason, Frame, ITEMS, Ix, Pid, RUN_SILENCE, Store, row_of};
 use crate::simulation::judge::Promise;
 use crate::simulation::mutant::Mutant;
 
@@ -41,13 +41,13 @@ pub(crate) enum Guard {
 
 /// A change of one node's row.
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
+pub(crate) struct NodeChange {
     /// Its row.
     pub(crate) node: usize,
     pub(crate) step: node::Step,
     pub(crate) attempt: Option<u32>,
     pub(crate) next_at: Option<u64>,
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<NodeEnd>,
 }
 
 /// What an activity learns when it begins.
@@ -56,41 +56,41 @@ pub(crate) enum Fetched {
     /// The run has nothing to do any more.
     Gone,
     /// An earlier attempt of the activity settled the node.
-    Already(End),
+    Already(NodeEnd),
     /// Go on, and show this when settling.
     Go(u64),
 }
 
 impl Store {
     /// The first step of every run.
-    pub(crate) fn begin(&mut self, ix: Ix, run: u64, owner: Option<Pid>) -> Begin {
+    pub(crate) fn begin(&mut self, ix: Ix, run: u64, owner: Option<Pid>) -> BeginDecision {
         let unchecked = self.is(Mutant::BeginUnchecked);
         let execution = &mut self.executions[ix];
         let holds_slot = execution.item.status.holds_slot();
         let mut answer = execution::begin(execution.status, holds_slot, execution.run == Some(run));
         if unchecked {
-            answer = Begin::Granted;
+            answer = BeginDecision::Granted;
             execution.status = Status::Running;
         }
         let again = execution.status == Status::Running;
-        if answer == Begin::Granted {
+        if answer == BeginDecision::Granted {
             execution.status = execution.status.after(execution::Step::Begin).unwrap_or(execution.status);
             execution.item.status = execution.item.status.after(queue::Step::Dispatch).unwrap_or(execution.item.status);
             (execution.run, execution.owner) = (Some(run), owner);
             execution.epoch += 1;
         }
         self.judge.saw(match answer {
-            Begin::Granted if again => "begin granted again",
-            Begin::Granted => "begin granted",
-            Begin::Ended => "begin after the end",
-            Begin::NotYet => "begin without a slot",
+            BeginDecision::Granted if again => "begin granted again",
+            BeginDecision::Granted => "begin granted",
+            BeginDecision::Ended => "begin after the end",
+            BeginDecision::NotYet => "begin without a slot",
         });
         self.note(|| format!("run {run} begins e{ix}: {answer:?}"));
         answer
     }
 
     /// Stores node facts, all or none. False: fenced out.
-    pub(crate) fn record(&mut self, ix: Ix, fence: Fence, facts: &[Change]) -> bool {
+    pub(crate) fn record(&mut self, ix: Ix, fence: Fence, facts: &[NodeChange]) -> bool {
         let admitted = self.admits(ix, fence);
         self.note(|| format!("{fence:?} records e{ix} {}: {admitted}", words(facts)));
         if !admitted {
@@ -121,7 +121,7 @@ impl Store {
     }
 
     /// An activity settles its node, if no later attempt of it has begun.
-    pub(crate) fn settle(&mut self, ix: Ix, run: u64, node: usize, shown: u64, end: End) -> bool {
+    pub(crate) fn settle(&mut self, ix: Ix, run: u64, node: usize, shown: u64, end: NodeEnd) -> bool {
         let current = self.executions[ix].nodes[node].fence == shown || self.is(Mutant::NoFence);
         let admitted = current && self.admits(ix, Fence::Run(run));
         if !current {
@@ -129,7 +129,7 @@ impl Store {
         }
         self.note(|| format!("activity {shown} of run {run} settles e{ix} n{node}: {admitted}"));
         if admitted {
-            let fact = Change { node, step: node::Step::Succeed, attempt: None, next_at: None, end: Some(end) };
+            let fact = NodeChange { node, step: node::Step::Succeed, attempt: None, next_at: None, end: Some(end) };
             // Its own write is never repeated: after a lost answer a new attempt reads the row.
             self.change(ix, &fact, 0);
             self.executions[ix].nodes[node].writer = run;
@@ -138,7 +138,7 @@ impl Store {
     }
 
     /// Ends an execution. False: somebody else holds it.
-    pub(crate) fn complete(&mut self, ix: Ix, guard: Guard, step: execution::Step, why: Why) -> bool {
+    pub(crate) fn complete(&mut self, ix: Ix, guard: Guard, step: execution::Step, why: EndReason) -> bool {
         let execution = &self.executions[ix];
         let admitted = match guard {
             Guard::Fence(fence) => self.is(Mutant::NoFence) || self.shows(ix, fence),
@@ -150,9 +150,9 @@ impl Store {
             return false;
         }
         let status = match execution.status.after(step) {
-            Ok(status) => status,
-            Err(_) if self.is(Mutant::CompletionTwice) => Status::Running.after(step).expect("any end"),
-            Err(_) => {
+            Some(status) => status,
+            None if self.is(Mutant::CompletionTwice) => Status::Running.after(step).expect("any end"),
+            None => {
                 self.judge.saw("end after the end");
                 return true;
             }
@@ -162,12 +162,12 @@ impl Store {
         (execution.status, execution.why) = (status, why);
         execution.ended += 1;
         (execution.owner, execution.wake_at) = (None, None);
-        let ticket = match status {
+        let step = match status {
             Status::Completed => queue::Step::Complete,
             Status::Canceled => queue::Step::Cancel,
             _ => queue::Step::Fail,
         };
-        execution.item.status = execution.item.status.after(ticket).unwrap_or(execution.item.status);
+        execution.item.status = execution.item.status.after(step).unwrap_or(execution.item.status);
         if execution.ended > 1 {
             self.judge.breaks(Promise::P3Once, || format!("e{ix} ends a second time"));
         }
@@ -175,11 +175,11 @@ impl Store {
         true
     }
 
-    /// Somebody wants it to end: at once if it has not begun, else by its run.
+    /// Somebody wants it to end: immediately if it has not begun, else by its run.
     pub(crate) fn cancel(&mut self, ix: Ix) {
         match self.executions[ix].status {
             Status::Pending => {
-                self.complete(ix, Guard::Locked, execution::Step::Cancel, Why::Canceled);
+                self.complete(ix, Guard::Locked, execution::Step::Cancel, EndReason::Canceled);
             }
             Status::Running => {
                 self.executions[ix].cancel_requested = true;
@@ -203,7 +203,7 @@ impl Store {
         execution.epoch += 1;
         self.note(|| format!("e{ix} is to end by force"));
         if !owned || self.is(Mutant::ForcedEndAtOnce) {
-            self.complete(ix, Guard::Locked, execution::Step::TimeOut, Why::Forced);
+            self.complete(ix, Guard::Locked, execution::Step::TimeOut, EndReason::Forced);
         }
     }
 
@@ -237,21 +237,21 @@ impl Store {
         let mine = execution.status == Status::Running && execution.owner == Some(process);
         if mine && execution.forced {
             self.judge.saw("owner lets a forced run go");
-            self.complete(ix, Guard::Locked, execution::Step::TimeOut, Why::Forced);
+            self.complete(ix, Guard::Locked, execution::Step::TimeOut, EndReason::Forced);
             return None;
         }
         mine.then(|| self.own(ix, process, "reloads"))
     }
 
     /// Takes a run whose owner is dead.
-    pub(crate) fn adopt(&mut self, ix: Ix, process: Pid, alone_is_free: bool) -> Option<(u64, Verdict)> {
+    pub(crate) fn adopt(&mut self, ix: Ix, process: Pid, alone_is_free: bool) -> Option<(u64, AfterDeath)> {
         let owner = self.executions[ix].owner?;
         if self.executions[ix].status != Status::Running || !self.is_silent(owner, RUN_SILENCE) {
             return None;
         }
         if self.executions[ix].forced {
             self.judge.saw("owner of a forced run is dead");
-            self.complete(ix, Guard::Locked, execution::Step::TimeOut, Why::Forced);
+            self.complete(ix, Guard::Locked, execution::Step::TimeOut, EndReason::Forced);
             return None;
         }
         let verdict = self.count_death(ix, alone_is_free)?;
@@ -260,37 +260,37 @@ impl Store {
             running.for_each(|row| row.attempt += 1);
         }
         let epoch = self.own(ix, process, "adopts");
-        if verdict == Verdict::GiveUp {
-            self.complete(ix, Guard::Locked, execution::Step::Fail, Why::CrashLoop);
+        if verdict == AfterDeath::GiveUp {
+            self.complete(ix, Guard::Locked, execution::Step::Fail, EndReason::CrashLoop);
         }
         Some((epoch, verdict))
     }
 
     /// The rows of one frame, as its machine is rebuilt from them, and whether the run is to stop.
-    pub(crate) fn load(&self, ix: Ix, plan: &Plan, frame: Frame) -> (Option<Stop>, Vec<Row>) {
+    pub(crate) fn load(&self, ix: Ix, plan: &Plan, frame: Frame) -> (Option<Stop>, Vec<NodeSnapshot>) {
         let execution = &self.executions[ix];
-        let mut rows: Vec<(u32, Row)> = Vec::new();
+        let mut rows: Vec<(u32, NodeSnapshot)> = Vec::new();
         for node in 0..plan.nodes().len() {
             let row = &execution.nodes[row_of(&execution.plan, frame, Target::node(node))];
             let label = match &row.end {
-                Some(End::Completed { took }) => took.clone(),
+                Some(NodeEnd::Completed { took }) => took.clone(),
                 _ => None,
             };
             let (seq, known) =
                 (if row.end.is_some() { row.seq } else { u32::MAX }, row.status != node::Status::Pending);
-            rows.extend(known.then_some((seq, Row { node, status: row.status, label, attempt: row.attempt })));
+            rows.extend(known.then_some((seq, NodeSnapshot { node, status: row.status, label, attempt: row.attempt })));
         }
         rows.sort_by_key(|(seq, _)| *seq);
-        let told = execution.cancel_requested && !self.is(Mutant::StopForgotten);
-        (told.then_some(Stop::Cancel), rows.into_iter().map(|(_, row)| row).collect())
+        let observed = execution.cancel_requested && !self.is(Mutant::StopForgotten);
+        (observed.then_some(Stop::Cancel), rows.into_iter().map(|(_, row)| row).collect())
     }
 
     /// How the items of a loop stand.
-    pub(crate) fn items(&self, ix: Ix, node: NodeIx) -> Vec<each::Stored> {
+    pub(crate) fn items(&self, ix: Ix, node: NodeIx) -> Vec<item_loop::StoredItem> {
         let execution = &self.executions[ix];
         let item = |index| {
             let row = &execution.nodes[row_of(&execution.plan, None, Target::item(node, index))];
-            each::Stored { index, status: row.status, attempt: row.attempt }
+            item_loop::StoredItem { index, status: row.status, attempt: row.attempt }
         };
         (0..ITEMS).map(item).filter(|item| item.status != node::Status::Pending).collect()
     }
@@ -339,22 +339,22 @@ impl Store {
         shown && self.executions[ix].status == Status::Running
     }
 
-    fn change(&mut self, ix: Ix, fact: &Change, writer: u64) {
+    fn change(&mut self, ix: Ix, fact: &NodeChange, writer: u64) {
         let execution = &mut self.executions[ix];
         let row = &mut execution.nodes[fact.node];
         let attempt = fact.attempt.unwrap_or(row.attempt);
         let target = match fact.step {
             node::Step::Perform => node::Status::Running,
             node::Step::Wait => node::Status::Retrying,
-            _ => fact.end.as_ref().map_or(node::Status::Unknown, End::status),
+            _ => fact.end.as_ref().map_or(node::Status::Unknown, NodeEnd::status),
         };
         if (row.writer, row.status, row.attempt) == (writer, target, attempt) {
             return;
         }
         let from = row.status;
-        let Ok(status) = from.after(fact.step) else {
+        let Some(status) = from.after(fact.step) else {
             let (node, step) = (fact.node, fact.step);
-            self.judge.breaks(Promise::P3Once, || format!("{from:?} node n{node} of e{ix} is told to {step:?}"));
+            self.judge.breaks(Promise::P3Once, || format!("{from:?} node n{node} of e{ix} cannot {step:?}"));
             return;
         };
         // A delay goes on where it was when its node is performed again.
@@ -370,6 +370,6 @@ impl Store {
     }
 }
 
-fn words(facts: &[Change]) -> String {
+fn words(facts: &[NodeChange]) -> String {
     facts.iter().map(|fact| format!("{:?} n{}", fact.step, fact.node)).collect::<Vec<_>>().join(", ")
 }

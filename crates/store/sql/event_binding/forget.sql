@@ -1,2 +1,0 @@
--- A deleted definition binds nothing.
-DELETE FROM forebay.event_binding binding WHERE binding.workflow_definition_id = $1::uuid

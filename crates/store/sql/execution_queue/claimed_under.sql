@@ -1,9 +1,0 @@
--- What a claim of these shards took, when its answer was lost: items that wait to be started.
-SELECT item.id, item.workspace_id, item.workflow_definition_id, item.attempt_count, item.in_doubt,
-       coalesce(definition.deleted_at IS NOT NULL, true) AS gone
-FROM forebay.execution_queue item
-LEFT JOIN forebay.workflow_definition definition ON definition.id = item.workflow_definition_id
-WHERE item.shard = ANY ($1::smallint[])
-  AND item.stage = forebay.stage_slot()
-  AND item.status = 'CLAIMED'
-  AND item.claim_id = $2::uuid

@@ -1,9 +1,0 @@
--- Claimed -> pending, when the start was certainly never sent: no attempt. $3 s of delay (0: ready now).
-UPDATE forebay.execution_queue
-SET status = 'PENDING', stage = CASE WHEN $3::float8 > 0 THEN forebay.stage_delayed() ELSE forebay.stage_ready() END,
-    available_at = clock_timestamp() + make_interval(secs => $3::float8),
-    claim_id = NULL, claimed_at = NULL, claimed_by = NULL
-WHERE id = ANY ($1::uuid[])
-  AND status = 'CLAIMED'
-  AND claim_id = $2::uuid
-RETURNING id, workspace_id

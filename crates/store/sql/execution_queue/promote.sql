@@ -1,0 +1,13 @@
+-- Makes delayed items ready once they are due. An item with a key, or of a limited definition, waits for that limit
+-- first. The condition uses statement_timestamp(), because clock_timestamp() is volatile and can never be an index
+-- condition.
+WITH due_items AS MATERIALIZED (
+    SELECT id FROM forebay.execution_queue
+     WHERE stage = forebay.stage_delayed() AND available_at <= statement_timestamp()
+     ORDER BY available_at LIMIT 1000 FOR UPDATE SKIP LOCKED)
+UPDATE forebay.execution_queue item
+   SET stage = CASE WHEN item.concurrency_key IS NOT NULL THEN forebay.stage_waits_for_key()
+                    WHEN item.limited THEN forebay.stage_waits_for_definition()
+                    ELSE forebay.stage_ready() END
+  FROM due_items WHERE item.id = due_items.id AND item.status = 'PENDING'
+RETURNING item.workspace_id, item.stage, item.workflow_definition_id, item.concurrency_key

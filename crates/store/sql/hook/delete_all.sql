@@ -1,2 +1,0 @@
--- Hooks go with their workspace.
-DELETE FROM forebay.hook WHERE workspace_id = $1::uuid

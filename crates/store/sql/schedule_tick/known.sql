@@ -1,3 +1,0 @@
--- Which of these ticks of a schedule were decided about before.
-SELECT tick.tick_at FROM forebay.schedule_tick tick
-WHERE tick.schedule_id = $1::uuid AND tick.tick_at = ANY ($2::timestamptz[]) AND NOT tick.by_hand

@@ -1,7 +1,0 @@
--- Secrets of webhooks whose key was sealed by another outer key than $1, in a stable order after a place.
-SELECT secret.webhook_id, secret.workspace_id, secret.version, secret.value_sealed, secret.key_sealed, secret.key_id
-FROM forebay.webhook_secret secret
-WHERE secret.key_id <> $1::text
-  AND (secret.webhook_id, secret.version) > ($2::uuid, $3::int)
-ORDER BY secret.webhook_id, secret.version
-LIMIT $4::bigint

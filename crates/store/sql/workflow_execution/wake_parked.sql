@@ -1,0 +1,11 @@
+-- Wakes parked runs now.
+WITH parked AS MATERIALIZED (
+    SELECT id
+    FROM forebay.workflow_execution
+    WHERE id = ANY ($1::uuid[])
+      AND status = 'RUNNING'
+      AND owner IS NULL
+    ORDER BY id
+    FOR UPDATE)
+SELECT id, forebay_r1.wake_run(id)
+FROM parked

@@ -1,3 +1,0 @@
--- Answers a wait: functions/ask.sql.
-SELECT told, engine, holder, owner
-FROM forebay_r1.answer_wait($1::uuid, $2::text, $3::int, $4::uuid, $5::bytea, $6::jsonb, $7::text, $8::boolean)

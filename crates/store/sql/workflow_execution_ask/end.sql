@@ -1,3 +1,0 @@
--- Ends a task under its claim: functions/task.sql.
-SELECT told, engine, holder, owner
-FROM forebay_r1.end_task($1::uuid, $2::uuid, $3::uuid, $4::text, $5::jsonb, $6::jsonb)

@@ -1,3 +1,0 @@
--- Puts together what the iterations of a loop came to: functions/gather.sql.
-SELECT held, large, output
-FROM forebay_r1.gather_iterations($1::uuid, $2::uuid, $3::bigint, $4::uuid, $5::text, $6::boolean, $7::bigint, $8::text)

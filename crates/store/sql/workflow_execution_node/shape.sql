@@ -1,9 +1,0 @@
--- How a run's nodes stand, without what they produced: settled ones in the order in which they settled, then the open
--- ones.
-SELECT node, status, attempt, label, NULL::jsonb AS output, NULL::jsonb AS error,
-       (extract(epoch FROM next_at - clock_timestamp()) * 1000)::bigint AS next_in_ms
-FROM forebay.workflow_execution_node
-WHERE execution_id = $1::uuid
-  AND iteration = 0
-ORDER BY seq NULLS LAST, node, iteration
-LIMIT 10000
