@@ -14,8 +14,9 @@ CREATE OR REPLACE FUNCTION chaos_recover(silent_s float8) RETURNS bigint LANGUAG
           FROM s WHERE e.id = s.id AND e.status = 'RUNNING'),
     q AS (
         UPDATE execution_queue q
-           SET status = 'PENDING', stage = 0, claim_id = NULL, claimed_by = NULL, claimed_at = NULL, owner = NULL,
-               dispatched_at = NULL, rank = (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+           SET status = 'PENDING', stage = 0, claim_number = NULL, claim_id = NULL, claimed_by = NULL,
+               claimed_at = NULL, owner = NULL, dispatched_at = NULL,
+               rank = (extract(epoch FROM clock_timestamp()) * 1000)::bigint
           FROM s WHERE q.id = s.id RETURNING q.id)
     SELECT count(*) FROM q
 $$;

@@ -12,6 +12,7 @@ mod claims;
 mod moves;
 mod quiet;
 mod shares;
+mod snapshot;
 mod table;
 
 use anyhow::{Context, Result, bail};
@@ -29,6 +30,9 @@ use quiet::{ALONE, Arm, CHURNING, ELSEWHERE, HELD, SlowServer};
 
 /// The promise is broken above this ratio.
 const MOST: f64 = 2.0;
+/// And above this one for a claim beside a million waiting items, and for one under an old snapshot.
+const MOST_WAITING: f64 = 1.2;
+const MOST_UNDER_SNAPSHOT: f64 = 1.5;
 const ROUNDS: usize = 300;
 const QUIET_RUNS: usize = 5;
 const QUIET_SECONDS: u32 = 15;
@@ -38,12 +42,12 @@ const QUIET_SECONDS: u32 = 15;
 pub struct AdmissionOptions {
     /// 1 means a million items. Use less to try the harness.
     pub scale: f64,
-    /// Parts to measure: claims, moves, quiet, shares.
+    /// Parts to measure: claims, moves, snapshot, quiet, shares.
     pub parts: Vec<String>,
 }
 
 /// The names of the parts.
-pub const PARTS: [&str; 4] = ["claims", "moves", "quiet", "shares"];
+pub const PARTS: [&str; 5] = ["claims", "moves", "snapshot", "quiet", "shares"];
 
 /// How large a run is.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +148,9 @@ impl Bench<'_> {
         let (mut figures, mut held) = (Map::new(), true);
         let mut flat_ratio = 0f64;
         if wanted("claims") {
-            flat_ratio = flat_ratio.max(self.claims(&mut figures).await?);
+            let (ratio, waiting) = self.claims(&mut figures).await?;
+            flat_ratio = flat_ratio.max(ratio);
+            held &= waiting <= MOST_WAITING;
         }
         if wanted("moves") {
             flat_ratio = flat_ratio.max(self.moves(&mut figures).await?);
@@ -152,6 +158,9 @@ impl Bench<'_> {
         if flat_ratio > 0.0 {
             held &= flat_ratio <= MOST;
             figures.insert("flat_ratio".to_owned(), json!(round(flat_ratio)));
+        }
+        if wanted("snapshot") {
+            held &= self.snapshot(&mut figures).await? <= MOST_UNDER_SNAPSHOT;
         }
         if wanted("quiet") {
             held &= self.quiet(&mut figures).await? <= MOST;
@@ -163,8 +172,8 @@ impl Bench<'_> {
     }
 
     /// Measures claims beside backlogs that do not change. Returns the worst ratio of their p50 to that of an empty
-    /// queue.
-    async fn claims(&self, figures: &mut Map<String, Value>) -> Result<f64> {
+    /// queue, and that beside a million waiting items.
+    async fn claims(&self, figures: &mut Map<String, Value>) -> Result<(f64, f64)> {
         let mut probes: Vec<Probe> = Vec::new();
         for (name, case) in cases::standing(self.scale) {
             say(format!("loading {name}…"));
@@ -190,6 +199,29 @@ impl Bench<'_> {
         });
         figures.insert("claim_ms".to_owned(), Value::Object(by_case));
         figures.insert("sweep_ms".to_owned(), Value::Object(sweep_ms.collect()));
+        let waiting = claims["waiting_1m"].p50() / claims["empty"].p50();
+        figures.insert("waiting_ratio".to_owned(), json!(round(waiting)));
+        Ok((ratio, waiting))
+    }
+
+    /// Measures claims after many executions have ended under one open snapshot. Returns the ratio of their p50 to that
+    /// of a database where none ended.
+    async fn snapshot(&self, figures: &mut Map<String, Value>) -> Result<f64> {
+        let none = Case::Empty.build("none_ended", self.world("none_ended").await?).await?;
+        let ended = Case::Empty.build("snapshot", self.world("snapshot").await?).await?;
+        let many = self.scale.million() / 10;
+        say(format!("ending {many} executions under an open snapshot…"));
+        let snapshot = snapshot::open(&ended.world).await?;
+        snapshot::end_many(&ended, many).await?;
+        let claims = claims::claim_in_turns(&[none, ended], self.scale.rounds()).await?;
+        drop(snapshot);
+        for name in ["none_ended", "snapshot"] {
+            self.drop_world(name).await?;
+        }
+        let ratio = table::snapshot(&claims, many);
+        let by_case = claims.iter().map(|(name, sample)| ((*name).to_owned(), sample.json())).collect();
+        figures.insert("snapshot_claim_ms".to_owned(), Value::Object(by_case));
+        figures.insert("snapshot_ratio".to_owned(), json!(round(ratio)));
         Ok(ratio)
     }
 

@@ -863,7 +863,12 @@ BEGIN
              FOR UPDATE SKIP LOCKED) next),
     moved AS (
         UPDATE forebay.execution_queue queued
-           SET stage = CASE WHEN chosen.limited THEN forebay.stage_waits_for_definition() ELSE forebay.stage_ready() END
+           SET stage = CASE WHEN chosen.limited THEN forebay.stage_waits_for_definition()
+                            ELSE forebay.stage_ready() END,
+               rank = CASE WHEN chosen.limited THEN queued.rank
+                           ELSE greatest(queued.rank, (SELECT mark.ready_from[queued.priority]
+                                                         FROM forebay.claim_mark mark
+                                                        WHERE mark.workspace_id = queued.workspace_id)) END
           FROM chosen WHERE queued.id = chosen.id AND queued.status = 'PENDING'
         RETURNING queued.workspace_id, queued.workflow_definition_id, chosen.limited)
     SELECT array_agg(DISTINCT moved.workspace_id) FILTER (WHERE NOT moved.limited) AS ready_in,
@@ -902,11 +907,15 @@ BEGIN
                 -- too.
                 SELECT count(*) FROM forebay.execution_queue holder
                  WHERE holder.shard = requested.shard AND holder.workspace_id = requested.workspace_id
-                   AND holder.stage = forebay.stage_slot()
+                   AND holder.claim_number IS NOT NULL
                    AND holder.workflow_definition_id = requested.definition_id AND NOT holder.limited), 0) END
              FOR UPDATE SKIP LOCKED) next),
     moved AS (
-        UPDATE forebay.execution_queue queued SET stage = forebay.stage_ready()
+        UPDATE forebay.execution_queue queued
+           SET stage = forebay.stage_ready(),
+               rank = greatest(queued.rank, (SELECT mark.ready_from[queued.priority]
+                                               FROM forebay.claim_mark mark
+                                              WHERE mark.workspace_id = queued.workspace_id))
           FROM chosen WHERE queued.id = chosen.id AND queued.status = 'PENDING'
         RETURNING queued.workspace_id)
     SELECT moved.workspace_id FROM moved UNION SELECT unnest(v_through_key.ready_in);
@@ -1118,7 +1127,7 @@ BEGIN
     IF p_outcomes && ARRAY['FAILED', 'TIMED_OUT'] THEN
         WITH failed AS (
             UPDATE forebay.execution_queue queued
-               SET status = 'FAILED', stage = forebay.stage_failed(), owner = NULL,
+               SET status = 'FAILED', stage = forebay.stage_failed(), claim_number = NULL, owner = NULL,
                    last_error = (SELECT coalesce(ended.error ->> 'message', ended.outcome)
                                    FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error)
                                   WHERE ended.id = queued.id
@@ -1457,7 +1466,7 @@ CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS 
     SELECT coalesce(workspace.limit_override, tier.max_running) AS max_running, workspace.paused,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
              WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
-               AND item.stage = forebay.stage_slot()
+               AND item.claim_number IS NOT NULL
              LIMIT p_counted) counted) AS running,
            ready.count AS ready, by_key.count AS waits_for_key, by_definition.count AS waits_for_definition,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
@@ -1471,10 +1480,12 @@ CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS 
                AS oldest_s
       FROM forebay.workspace JOIN forebay.tier ON tier.name = workspace.tier
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
-            SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
-             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
-               AND item.stage = forebay.stage_ready()
-             ORDER BY item.rank, item.id LIMIT p_counted) counted) ready
+            SELECT first.since FROM generate_series(1, 5) AS level(priority) CROSS JOIN LATERAL (
+                SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
+                 WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+                   AND item.stage = forebay.stage_ready() AND item.priority = level.priority
+                 ORDER BY item.rank, item.id LIMIT p_counted) first
+             LIMIT p_counted) counted) ready
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
             SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
              WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
@@ -1508,6 +1519,8 @@ DECLARE
                               FROM unnest(p_workspaces) AS requested(id)
                              ORDER BY 1);
     v_now timestamptz;
+    v_number bigint;
+    v_items bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'forebay_r1.claim needs the isolation level READ COMMITTED';
@@ -1527,9 +1540,11 @@ BEGIN
     END IF;
     -- All items of one claim get the same time, so they are ordered by id.
     v_now := clock_timestamp();
+    v_number := nextval('forebay.claim_number');
     RETURN QUERY
     WITH workspaces AS MATERIALIZED (
-        SELECT workspace.id, workspace.shard, workspace.weight, slots.running,
+        SELECT workspace.id, workspace.shard, workspace.weight, slots.running, slots.definitions, slots.keys,
+               coalesce(mark.ready_from, '{0,0,0,0,0}') AS ready_from,
                coalesce(workspace.limit_override, tier.max_running) AS max_running,
                workspace.paused OR workspace.deleted_at IS NOT NULL AS closed,
                CASE WHEN workspace.paused OR workspace.deleted_at IS NOT NULL THEN 0
@@ -1541,19 +1556,28 @@ BEGIN
          -- LIMIT 1: always a primary-key probe, never a scan.
          CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = request.id LIMIT 1) workspace
          CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = workspace.tier LIMIT 1) tier
-         CROSS JOIN LATERAL (SELECT count(*)::int AS running FROM forebay.execution_queue holder
-                              WHERE holder.shard = workspace.shard AND holder.workspace_id = workspace.id
-                                AND holder.stage = forebay.stage_slot()) slots
+          -- A mark from before the sequence was reset is not used.
+          LEFT JOIN LATERAL (SELECT *
+                               FROM forebay.claim_mark
+                              WHERE claim_mark.workspace_id = request.id AND claim_mark.slots_after < v_number
+                              LIMIT 1) mark ON true
+         CROSS JOIN LATERAL (
+            SELECT count(*)::int AS running, array_agg(holder.definition_id) AS definitions,
+                   array_agg(holder.definition_id || holder.key) FILTER (WHERE holder.key IS NOT NULL) AS keys
+              FROM forebay_r1.holders(workspace.shard, workspace.id, mark.slots_after, mark.slots_known) holder) slots
          WHERE workspace.shard = ANY (v_shards)),
     candidates AS MATERIALIZED (
         SELECT next.* FROM workspaces CROSS JOIN LATERAL (
-            SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id,
-                   ready.concurrency_key AS key, ready.rank, ready.limited, ready.attempt_count, ready.in_doubt,
-                   greatest(ready.created_at, ready.available_at) AS since
-              FROM forebay.execution_queue ready
-             WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
-               AND ready.stage = forebay.stage_ready()
-             ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) next),
+            SELECT first.* FROM (VALUES (1), (2), (3), (4), (5)) AS level(priority) CROSS JOIN LATERAL (
+                SELECT ready.id, ready.workspace_id, ready.workflow_definition_id AS definition_id,
+                       ready.concurrency_key AS key, ready.priority, ready.rank, ready.limited, ready.attempt_count,
+                       ready.in_doubt, greatest(ready.created_at, ready.available_at) AS since
+                  FROM forebay.execution_queue ready
+                 WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
+                   AND ready.stage = forebay.stage_ready() AND ready.priority = level.priority
+                   AND ready.rank >= workspaces.ready_from[level.priority]
+                 ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) first
+             ORDER BY first.rank, first.id LIMIT greatest(workspaces.room, 0)) next),
     -- A missing definition must not block the head of its workspace's queue: its item is claimed, and the caller fails
     -- it.
     with_key_room AS (
@@ -1564,11 +1588,9 @@ BEGIN
                candidate.key IS NULL
                OR row_number() OVER (PARTITION BY candidate.definition_id, candidate.key
                                      ORDER BY candidate.rank, candidate.id)
-                  + (SELECT count(*) FROM forebay.execution_queue holder
-                      WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
-                        AND holder.stage = forebay.stage_slot()
-                        AND holder.workflow_definition_id = candidate.definition_id
-                        AND holder.concurrency_key = candidate.key)
+                  + (SELECT coalesce(cardinality(array_positions(workspaces.keys,
+                                                                 candidate.definition_id || candidate.key)), 0)
+                       FROM workspaces WHERE workspaces.id = candidate.workspace_id)
                   <= coalesce(definition.key_concurrency, 1) AS key_has_room
           FROM candidates candidate
           LEFT JOIN forebay.workflow_definition definition ON definition.id = candidate.definition_id),
@@ -1577,10 +1599,8 @@ BEGIN
         SELECT candidate.*, key_has_room AND (
                definition_limit IS NULL
                OR row_number() OVER (PARTITION BY definition_id, key_has_room ORDER BY rank, id)
-                  + (SELECT count(*) FROM forebay.execution_queue holder
-                      WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
-                        AND holder.stage = forebay.stage_slot()
-                        AND holder.workflow_definition_id = candidate.definition_id)
+                  + (SELECT coalesce(cardinality(array_positions(workspaces.definitions, candidate.definition_id)), 0)
+                       FROM workspaces WHERE workspaces.id = candidate.workspace_id)
                   <= definition_limit) AS granted
           FROM with_key_room candidate),
     decided AS MATERIALIZED (
@@ -1595,7 +1615,11 @@ BEGIN
                AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.definition_deleted
                FOR UPDATE SKIP LOCKED) execution ON true),
     per_workspace AS MATERIALIZED (
-        SELECT decided.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
+        SELECT decided.workspace_id, count(*) AS candidates,
+               ARRAY[min(rank) FILTER (WHERE priority = 1), min(rank) FILTER (WHERE priority = 2),
+                     min(rank) FILTER (WHERE priority = 3), min(rank) FILTER (WHERE priority = 4),
+                     min(rank) FILTER (WHERE priority = 5)] AS first_ranks,
+               count(*) FILTER (WHERE granted)::int AS granted,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS all_blocked_definitions,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room
                                                          AND NOT limited) AS newly_blocked_definitions,
@@ -1603,7 +1627,8 @@ BEGIN
           FROM decided GROUP BY decided.workspace_id),
     claimed AS (
         UPDATE forebay.execution_queue queued
-           SET stage = forebay.stage_slot(), claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
+           SET stage = forebay.stage_slot(), claim_number = v_number, claim_id = p_claim, claimed_by = p_process,
+               claimed_at = v_now,
                status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED'
                              ELSE 'CLAIMED' END,
                dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
@@ -1615,7 +1640,7 @@ BEGIN
          WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
     blocked_again AS (
         UPDATE forebay.execution_queue queued
-           SET limited = true,
+           SET limited = true, rank = least(queued.rank, forebay_r1.own_rank(queued.created_at, queued.priority)),
                stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id
                                                           FROM decided
                                                          WHERE NOT granted AND key_has_room))
@@ -1652,9 +1677,15 @@ BEGIN
     UNION ALL
     SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            workspaces.running + coalesce(per_workspace.granted, 0), workspaces.max_running,
-           NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue ready
-                WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
-                  AND ready.stage = forebay.stage_ready()
+           NOT workspaces.closed AND (SELECT count(*) FROM (
+               SELECT 1 FROM (VALUES (1), (2), (3), (4), (5)) AS level(priority) CROSS JOIN LATERAL (
+                    SELECT 1 FROM forebay.execution_queue ready
+                     WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
+                       AND ready.stage = forebay.stage_ready() AND ready.priority = level.priority
+                       AND ready.rank >= coalesce(per_workspace.first_ranks[level.priority],
+                                                  workspaces.ready_from[level.priority])
+                     -- Ordered, so that no plan reads all ready items first.
+                     ORDER BY ready.rank, ready.id LIMIT 1 + coalesce(per_workspace.candidates, 0)) of_priority
                 LIMIT 1 + coalesce(per_workspace.candidates, 0)) seen) > coalesce(per_workspace.candidates, 0),
            coalesce(per_workspace.blocked_again, false),
            -- If this claim granted any item, only definitions that block items for the first time are returned; later
@@ -1669,6 +1700,17 @@ BEGIN
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM unnest(p_workspaces) AS requested(id)
      WHERE NOT forebay.shard_of(requested.id) = ANY (v_shards);
+    -- On average once per claims_per_mark() items of a workspace: a random item of this claim says whose mark moves.
+    GET DIAGNOSTICS v_items = ROW_COUNT;
+    v_items := v_items - cardinality(p_workspaces);
+    IF random() * forebay_r1.claims_per_mark() < v_items THEN
+        PERFORM forebay_r1.move_mark(mine.workspace_id, v_number, v_now)
+           FROM (SELECT claimed.workspace_id FROM unnest(p_workspaces) AS requested(id)
+                   JOIN forebay.execution_queue claimed
+                     ON claimed.shard = forebay.shard_of(requested.id) AND claimed.workspace_id = requested.id
+                    AND claimed.claim_number = v_number
+                  ORDER BY random() LIMIT 1) mine;
+    END IF;
 END $$;
 
 CREATE FUNCTION forebay_r1.claim_candidates(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid, candidate bigint, wait uuid)
@@ -1921,6 +1963,10 @@ BEGIN
     END LOOP;
     RETURN QUERY SELECT NULL::uuid, NULL::uuid, v_served;
 END $$;
+
+CREATE FUNCTION forebay_r1.claims_per_mark() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 250$$;
 
 CREATE FUNCTION forebay_r1.close_waits(p_ids uuid[]) RETURNS void
     LANGUAGE sql
@@ -2417,7 +2463,8 @@ DECLARE
 BEGIN
     WITH missing AS (
         UPDATE forebay.execution_queue item
-           SET status = 'FAILED', stage = forebay.stage_failed(), owner = NULL, last_error = v_reason
+           SET status = 'FAILED', stage = forebay.stage_failed(), claim_number = NULL, owner = NULL,
+               last_error = v_reason
           FROM unnest(p_ids, p_claims) AS requested(id, claim)
          WHERE item.id = requested.id AND item.status <> 'FAILED'
            AND (requested.claim IS NULL OR (item.status = 'CLAIMED' AND item.claim_id = requested.claim))
@@ -2718,6 +2765,24 @@ BEGIN
     RETURN QUERY SELECT v_state, NULL::timestamptz;
 END $$;
 
+CREATE FUNCTION forebay_r1.holders(p_shard smallint, p_workspace uuid, p_after bigint, p_known bigint[]) RETURNS TABLE(definition_id uuid, key text, claim_number bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT holder.workflow_definition_id, holder.concurrency_key, holder.claim_number
+      FROM forebay.execution_queue holder
+     WHERE holder.shard = p_shard AND holder.workspace_id = p_workspace
+       AND holder.claim_number > coalesce(p_after, 0)
+    UNION ALL
+    SELECT holder.workflow_definition_id, holder.concurrency_key, holder.claim_number
+      FROM unnest(p_known) AS known(number)
+     -- OFFSET 0: always a probe of one number, never a scan of all slots.
+     CROSS JOIN LATERAL (SELECT *
+                           FROM forebay.execution_queue item
+                          WHERE item.shard = p_shard AND item.workspace_id = p_workspace
+                            AND item.claim_number = known.number
+                         OFFSET 0) holder
+$$;
+
 CREATE FUNCTION forebay_r1.id_at(p_at timestamp with time zone) RETURNS uuid
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
@@ -2906,6 +2971,48 @@ BEGIN
              WHERE execution.id = p_execution);
 END $$;
 
+CREATE FUNCTION forebay_r1.mark_lag_ms() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 250$$;
+
+CREATE FUNCTION forebay_r1.move_mark(p_workspace uuid, p_number bigint, p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+DECLARE
+    v_shard CONSTANT smallint := forebay.shard_of(p_workspace)::smallint;
+    v_newest CONSTANT bigint := (extract(epoch FROM p_now) * 1000)::bigint - forebay_r1.mark_lag_ms();
+    v_mark forebay.claim_mark;
+BEGIN
+    INSERT INTO forebay.claim_mark (workspace_id) VALUES (p_workspace) ON CONFLICT DO NOTHING;
+    SELECT * INTO v_mark
+      FROM forebay.claim_mark
+     WHERE claim_mark.workspace_id = p_workspace
+       FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE forebay.claim_mark
+       SET slots_after = p_number - 1,
+           slots_known = ARRAY(
+               SELECT DISTINCT holder.claim_number
+                 FROM forebay_r1.holders(v_shard, p_workspace, v_mark.slots_after, v_mark.slots_known) holder
+                WHERE holder.claim_number < p_number),
+           ready_from = ARRAY(
+               SELECT greatest(v_mark.ready_from[level.priority], least(
+                          v_newest + (level.priority - forebay.default_priority()) * forebay.priority_step_ms(),
+                          (SELECT min(item.rank) FROM forebay.execution_queue item
+                            WHERE item.shard = v_shard AND item.workspace_id = p_workspace
+                              AND item.stage = forebay.stage_ready() AND item.priority = level.priority
+                              AND item.rank >= v_mark.ready_from[level.priority])))
+                 FROM generate_series(1, 5) AS level(priority)
+                ORDER BY level.priority)
+     WHERE claim_mark.workspace_id = p_workspace;
+END $$;
+
 CREATE FUNCTION forebay_r1.next_workspace_to_evaluate(p_after uuid) RETURNS uuid
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -2962,7 +3069,7 @@ BEGIN
         RETURN QUERY
         (SELECT slot.id FROM forebay.execution_queue slot
           WHERE slot.shard = forebay.shard_of(p_workspace)::smallint AND slot.workspace_id = p_workspace
-            AND slot.stage = forebay.stage_slot() AND slot.id < p_before AND slot.id >= p_from
+            AND slot.claim_number IS NOT NULL AND slot.id < p_before AND slot.id >= p_from
           ORDER BY slot.id DESC LIMIT p_most)
         UNION ALL
         (SELECT slot.id FROM forebay.execution_queue slot
@@ -3063,6 +3170,13 @@ BEGIN
                         extract(epoch FROM v_wait.expires_at - clock_timestamp())::float8, v_wait.outcome,
                         v_wait.output, v_wait.error, v_wait.answered_by, v_wait.answered_at;
 END $$;
+
+CREATE FUNCTION forebay_r1.own_rank(p_created timestamp with time zone, p_priority smallint) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT (extract(epoch FROM p_created) * 1000)::bigint
+         + (p_priority - forebay.default_priority()) * forebay.priority_step_ms()
+$$;
 
 CREATE FUNCTION forebay_r1.park_runs(p_ids uuid[], p_park_ms bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -3859,24 +3973,22 @@ CREATE FUNCTION forebay_r1.sample_shard(p_shard smallint, p_most integer, p_work
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE ready_hop (workspace_id, since, hops) AS (
-        (SELECT item.workspace_id, item.created_at, 1 FROM forebay.execution_queue item
-          WHERE item.shard = p_shard AND item.stage = forebay.stage_ready()
-          ORDER BY item.workspace_id, item.rank, item.id
-          LIMIT 1)
+    WITH RECURSIVE ready_hop (workspace_id, hops) AS (
+        (SELECT item.workspace_id, 1 FROM forebay.execution_queue item
+          WHERE item.shard = p_shard AND item.stage = forebay.stage_ready() ORDER BY item.workspace_id LIMIT 1)
         UNION ALL
-        SELECT next.workspace_id, next.created_at, hop.hops + 1 FROM ready_hop hop CROSS JOIN LATERAL (
-            SELECT item.workspace_id, item.created_at FROM forebay.execution_queue item
+        SELECT next.workspace_id, hop.hops + 1 FROM ready_hop hop CROSS JOIN LATERAL (
+            SELECT item.workspace_id FROM forebay.execution_queue item
              WHERE item.shard = p_shard AND item.stage = forebay.stage_ready() AND item.workspace_id > hop.workspace_id
-             ORDER BY item.workspace_id, item.rank, item.id LIMIT 1) next
+             ORDER BY item.workspace_id LIMIT 1) next
          WHERE hop.hops < p_workspaces),
     slot_hop (workspace_id, hops) AS (
         (SELECT item.workspace_id, 1 FROM forebay.execution_queue item
-          WHERE item.shard = p_shard AND item.stage = forebay.stage_slot() ORDER BY item.workspace_id LIMIT 1)
+          WHERE item.shard = p_shard AND item.claim_number IS NOT NULL ORDER BY item.workspace_id LIMIT 1)
         UNION ALL
         SELECT next.workspace_id, hop.hops + 1 FROM slot_hop hop CROSS JOIN LATERAL (
             SELECT item.workspace_id FROM forebay.execution_queue item
-             WHERE item.shard = p_shard AND item.stage = forebay.stage_slot() AND item.workspace_id > hop.workspace_id
+             WHERE item.shard = p_shard AND item.claim_number IS NOT NULL AND item.workspace_id > hop.workspace_id
              ORDER BY item.workspace_id LIMIT 1) next
          WHERE hop.hops < p_workspaces),
     busy AS (SELECT hop.workspace_id FROM ready_hop hop UNION SELECT hop.workspace_id FROM slot_hop hop),
@@ -3887,10 +3999,15 @@ BEGIN
          CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = busy.workspace_id LIMIT 1) known
          CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = known.tier LIMIT 1) tier),
     first_in_line AS MATERIALIZED (
-        SELECT extract(epoch FROM clock_timestamp() - hop.since)::float8 AS age,
+        SELECT extract(epoch FROM clock_timestamp() - (
+                   SELECT min(first.created_at) FROM generate_series(1, 5) AS level(priority) CROSS JOIN LATERAL (
+                        SELECT item.created_at FROM forebay.execution_queue item
+                         WHERE item.shard = p_shard AND item.workspace_id = hop.workspace_id
+                           AND item.stage = forebay.stage_ready() AND item.priority = level.priority
+                         ORDER BY item.rank, item.id LIMIT 1) first))::float8 AS age,
                NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue holder
                     WHERE holder.shard = p_shard AND holder.workspace_id = hop.workspace_id
-                      AND holder.stage = forebay.stage_slot()
+                      AND holder.claim_number IS NOT NULL
                     LIMIT workspaces.max_running) counted) < workspaces.max_running AS has_slot
           FROM ready_hop hop JOIN workspaces ON workspaces.id = hop.workspace_id)
     SELECT (SELECT count(*)
@@ -3916,7 +4033,7 @@ BEGIN
            (SELECT count(*)
               FROM (SELECT 1
                       FROM forebay.execution_queue item
-                     WHERE item.shard = p_shard AND item.stage = forebay.stage_slot()
+                     WHERE item.shard = p_shard AND item.claim_number IS NOT NULL
                      LIMIT p_most) counted),
            (SELECT coalesce(sum(workspaces.max_running), 0)::bigint FROM workspaces),
            (SELECT coalesce(max(first_in_line.age), 0) FROM first_in_line WHERE first_in_line.has_slot),
@@ -4318,6 +4435,22 @@ ALTER TABLE forebay.change_log ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY
     CACHE 1
 );
 
+CREATE TABLE forebay.claim_mark (
+    workspace_id uuid NOT NULL,
+    ready_from bigint[] DEFAULT '{0,0,0,0,0}'::bigint[] NOT NULL,
+    slots_after bigint DEFAULT 0 NOT NULL,
+    slots_known bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    CONSTRAINT claim_mark_ready_from_check CHECK ((cardinality(ready_from) = 5))
+)
+WITH (fillfactor='20');
+
+CREATE SEQUENCE forebay.claim_number
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
 CREATE TABLE forebay.event_binding (
     id uuid NOT NULL,
     workspace_id uuid,
@@ -4356,6 +4489,7 @@ CREATE TABLE forebay.execution_queue (
     workspace_id uuid NOT NULL,
     workflow_definition_id uuid NOT NULL,
     rank bigint NOT NULL,
+    claim_number bigint,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     available_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     deadline_at timestamp with time zone DEFAULT 'infinity'::timestamp with time zone NOT NULL,
@@ -4374,7 +4508,7 @@ CREATE TABLE forebay.execution_queue (
     claimed_at timestamp with time zone,
     dispatched_at timestamp with time zone,
     last_error text,
-    CONSTRAINT execution_queue_check CHECK ((((priority >= 1) AND (priority <= 5)) AND ((stage <> 2) OR (concurrency_key IS NOT NULL)) AND
+    CONSTRAINT execution_queue_check CHECK ((((priority >= 1) AND (priority <= 5)) AND ((stage <> 2) OR (concurrency_key IS NOT NULL)) AND ((stage = 5) = (claim_number IS NOT NULL)) AND
 CASE status
     WHEN 'PENDING'::text THEN ((stage = ANY (ARRAY[0, 1, 2, 3])) AND (claim_id IS NULL) AND (claimed_by IS NULL) AND (claimed_at IS NULL) AND (dispatched_at IS NULL) AND (owner IS NULL))
     WHEN 'CLAIMED'::text THEN ((stage = 5) AND (claim_id IS NOT NULL) AND (claimed_by IS NOT NULL) AND (claimed_at IS NOT NULL) AND (dispatched_at IS NULL) AND (owner IS NULL))
@@ -4747,6 +4881,9 @@ ALTER TABLE ONLY forebay.change_log
 ALTER TABLE ONLY forebay.change_log_pruned
     ADD CONSTRAINT change_log_pruned_pkey PRIMARY KEY (one);
 
+ALTER TABLE ONLY forebay.claim_mark
+    ADD CONSTRAINT claim_mark_pkey PRIMARY KEY (workspace_id);
+
 ALTER TABLE ONLY forebay.event_binding
     ADD CONSTRAINT event_binding_pkey PRIMARY KEY (id);
 
@@ -4905,9 +5042,9 @@ CREATE INDEX execution_queue_limited ON forebay.execution_queue USING btree (wor
 
 CREATE INDEX execution_queue_owned ON forebay.execution_queue USING btree (owner, id) WHERE (stage = 5);
 
-CREATE INDEX execution_queue_ready ON forebay.execution_queue USING btree (shard, workspace_id, rank, id) WHERE (stage = 0);
+CREATE INDEX execution_queue_ready ON forebay.execution_queue USING btree (shard, workspace_id, priority, rank, id) WHERE (stage = 0);
 
-CREATE INDEX execution_queue_slot ON forebay.execution_queue USING btree (shard, workspace_id) WHERE (stage = 5);
+CREATE INDEX execution_queue_slot ON forebay.execution_queue USING btree (shard, workspace_id, claim_number) WHERE (claim_number IS NOT NULL);
 
 CREATE INDEX run_request_below ON forebay.run_request USING btree (root) WHERE (execution_id <> root);
 

@@ -67,6 +67,19 @@ impl Probe {
         Ok((took, items.len()))
     }
 
+    /// Enqueues this many items for each workspace, claims and ends them. Returns how many it ended.
+    pub(super) async fn pass(&self, each: i32) -> Result<usize> {
+        let starts: Vec<Start> = (0..each).flat_map(|_| self.tenants.iter().map(start)).collect();
+        self.world.store.enqueue(&starts, "bench").await.context("enqueue")?;
+        let asks: Vec<Quota> =
+            self.tenants.iter().map(|tenant| Quota { workspace: tenant.workspace, limit: each }).collect();
+        let claims =
+            self.world.store.claim(&asks, ClaimId(store::new_id()), self.world.process, Some("embedded")).await?;
+        let items: Vec<QueueItemId> = claims.items.iter().map(|item| item.item).collect();
+        self.end(&items).await?;
+        Ok(items.len())
+    }
+
     async fn end(&self, items: &[QueueItemId]) -> Result<()> {
         let ending = |item: &QueueItemId| Ending {
             execution: item.execution(),

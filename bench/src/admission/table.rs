@@ -31,6 +31,22 @@ pub(super) fn claims(names: &[&'static str], claims: &BTreeMap<&'static str, Sam
     worst
 }
 
+/// Prints claims under an old snapshot. Returns the ratio of their p50 to that of a database where nothing ended.
+pub(super) fn snapshot(claims: &BTreeMap<&'static str, Sample>, ended: i64) -> f64 {
+    let (none, under) = (&claims["none_ended"], &claims["snapshot"]);
+    let ratio = under.p50() / none.p50();
+    say("");
+    say(format!(
+        "claim after {ended} executions ended under an open snapshot: p50 {:.2} ms, p99 {:.2} ms; none ended: {:.2}, \
+         {:.2}; ratio {ratio:.2}",
+        under.p50(),
+        under.p99(),
+        none.p50(),
+        none.p99()
+    ));
+    ratio
+}
+
 /// Prints claims beside backlogs that change.
 pub(super) fn moves(all: &[(&str, Moved)]) {
     say("");

@@ -43,8 +43,8 @@ const SAME_ROWS: [&str; 3] = [
               ORDER BY q.rank, q.id LIMIT $1 FOR UPDATE SKIP LOCKED),
      e AS (UPDATE workflow_execution e SET status = 'RUNNING', engine = 'plain', owner = $3::uuid, owner_epoch = 1,
                   started_at = clock_timestamp() FROM c WHERE e.id = c.id)
-     UPDATE execution_queue q SET status = 'DISPATCHED', stage = 5, claim_id = $3::uuid, claimed_by = $3::uuid,
-            claimed_at = clock_timestamp(), dispatched_at = clock_timestamp(), owner = $3::uuid
+     UPDATE execution_queue q SET status = 'DISPATCHED', stage = 5, claim_number = 1, claim_id = $3::uuid,
+            claimed_by = $3::uuid, claimed_at = clock_timestamp(), dispatched_at = clock_timestamp(), owner = $3::uuid
        FROM c WHERE q.id = c.id RETURNING q.id",
     "WITH n AS (INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq,
                     input, output, started_at, completed_at, duration_ms)

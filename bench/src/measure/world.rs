@@ -237,12 +237,12 @@ const EXECUTIONS: &str = "INSERT INTO workflow_execution (id, workspace_id, work
 
 const TICKETS: &str = "INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, created_at,
         available_at, rank, stage, limited, concurrency_key, status, claim_id, claimed_by, claimed_at, dispatched_at, \
-        owner)
+        owner, claim_number)
     SELECT i.id, i.ws, i.def, i.at, CASE WHEN i.runs THEN i.at ELSE $9 + make_interval(secs => $8 + 3600) END,
            (extract(epoch FROM i.at) * 1000)::bigint, CASE WHEN i.runs THEN 5 ELSE $7 END, i.key IS NOT NULL OR $7 = 3,
            i.key, CASE WHEN i.runs THEN 'DISPATCHED' ELSE 'PENDING' END, CASE WHEN i.runs THEN $6 END,
            CASE WHEN i.runs THEN $6 END, CASE WHEN i.runs THEN i.at END, CASE WHEN i.runs THEN i.at END,
-           CASE WHEN i.runs THEN $6 END";
+           CASE WHEN i.runs THEN $6 END, CASE WHEN i.runs THEN nextval('claim_number') END";
 
 /// A checked document, ready to be stored.
 fn version(document: &Value) -> Result<NewVersion> {

@@ -14,11 +14,17 @@
 -- p_wanted: at most so many items of each workspace. p_semantics: the newest rules of executions that the caller knows.
 -- An item with newer rules is claimed but does not begin, and is returned with `newer`.
 --
+-- The slots are counted, and the ready items read, from the workspace's mark on (functions/mark.sql), because an open
+-- snapshot keeps the index entries of all items that ended since. Each claim draws a number under the lock, and its
+-- items keep that number as long as they hold their slot. So every slot has a greater number than the mark, or one that
+-- the mark lists. The ready index is ordered by priority first: within a priority ranks are arrival times, so all that
+-- is below the mark has been claimed. A claim reads the first items of each priority, and merges them by rank.
+--
 -- p_protocol is the version of the claim's rules that the caller uses. If the database (forebay.protocol) uses another
 -- version, the claim is refused.
 --
 -- The statement reads top to bottom:
---   workspaces        limits and running executions of each workspace, and how much room it has
+--   workspaces        limits and running executions of each workspace, how much room it has, and its mark
 --   candidates        its next ready items, at most as many as it has room for, locked
 --   with_key_room     plus: is the definition deleted, how many of it may run, does its key have room
 --   with_grant        plus: is it granted, because its key and its definition have room
@@ -58,6 +64,8 @@ DECLARE
                               FROM unnest(p_workspaces) AS requested(id)
                              ORDER BY 1);
     v_now timestamptz;
+    v_number bigint;
+    v_items bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'forebay_r1.claim needs the isolation level READ COMMITTED';
@@ -77,9 +85,11 @@ BEGIN
     END IF;
     -- All items of one claim get the same time, so they are ordered by id.
     v_now := clock_timestamp();
+    v_number := nextval('forebay.claim_number');
     RETURN QUERY
     WITH workspaces AS MATERIALIZED (
-        SELECT workspace.id, workspace.shard, workspace.weight, slots.running,
+        SELECT workspace.id, workspace.shard, workspace.weight, slots.running, slots.definitions, slots.keys,
+               coalesce(mark.ready_from, '{0,0,0,0,0}') AS ready_from,
                coalesce(workspace.limit_override, tier.max_running) AS max_running,
                workspace.paused OR workspace.deleted_at IS NOT NULL AS closed,
                CASE WHEN workspace.paused OR workspace.deleted_at IS NOT NULL THEN 0
@@ -91,19 +101,28 @@ BEGIN
          -- LIMIT 1: always a primary-key probe, never a scan.
          CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = request.id LIMIT 1) workspace
          CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = workspace.tier LIMIT 1) tier
-         CROSS JOIN LATERAL (SELECT count(*)::int AS running FROM forebay.execution_queue holder
-                              WHERE holder.shard = workspace.shard AND holder.workspace_id = workspace.id
-                                AND holder.stage = forebay.stage_slot()) slots
+          -- A mark from before the sequence was reset is not used.
+          LEFT JOIN LATERAL (SELECT *
+                               FROM forebay.claim_mark
+                              WHERE claim_mark.workspace_id = request.id AND claim_mark.slots_after < v_number
+                              LIMIT 1) mark ON true
+         CROSS JOIN LATERAL (
+            SELECT count(*)::int AS running, array_agg(holder.definition_id) AS definitions,
+                   array_agg(holder.definition_id || holder.key) FILTER (WHERE holder.key IS NOT NULL) AS keys
+              FROM forebay_r1.holders(workspace.shard, workspace.id, mark.slots_after, mark.slots_known) holder) slots
          WHERE workspace.shard = ANY (v_shards)),
     candidates AS MATERIALIZED (
         SELECT next.* FROM workspaces CROSS JOIN LATERAL (
-            SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id,
-                   ready.concurrency_key AS key, ready.rank, ready.limited, ready.attempt_count, ready.in_doubt,
-                   greatest(ready.created_at, ready.available_at) AS since
-              FROM forebay.execution_queue ready
-             WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
-               AND ready.stage = forebay.stage_ready()
-             ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) next),
+            SELECT first.* FROM (VALUES (1), (2), (3), (4), (5)) AS level(priority) CROSS JOIN LATERAL (
+                SELECT ready.id, ready.workspace_id, ready.workflow_definition_id AS definition_id,
+                       ready.concurrency_key AS key, ready.priority, ready.rank, ready.limited, ready.attempt_count,
+                       ready.in_doubt, greatest(ready.created_at, ready.available_at) AS since
+                  FROM forebay.execution_queue ready
+                 WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
+                   AND ready.stage = forebay.stage_ready() AND ready.priority = level.priority
+                   AND ready.rank >= workspaces.ready_from[level.priority]
+                 ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) first
+             ORDER BY first.rank, first.id LIMIT greatest(workspaces.room, 0)) next),
     -- A missing definition must not block the head of its workspace's queue: its item is claimed, and the caller fails
     -- it.
     with_key_room AS (
@@ -114,11 +133,9 @@ BEGIN
                candidate.key IS NULL
                OR row_number() OVER (PARTITION BY candidate.definition_id, candidate.key
                                      ORDER BY candidate.rank, candidate.id)
-                  + (SELECT count(*) FROM forebay.execution_queue holder
-                      WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
-                        AND holder.stage = forebay.stage_slot()
-                        AND holder.workflow_definition_id = candidate.definition_id
-                        AND holder.concurrency_key = candidate.key)
+                  + (SELECT coalesce(cardinality(array_positions(workspaces.keys,
+                                                                 candidate.definition_id || candidate.key)), 0)
+                       FROM workspaces WHERE workspaces.id = candidate.workspace_id)
                   <= coalesce(definition.key_concurrency, 1) AS key_has_room
           FROM candidates candidate
           LEFT JOIN forebay.workflow_definition definition ON definition.id = candidate.definition_id),
@@ -127,10 +144,8 @@ BEGIN
         SELECT candidate.*, key_has_room AND (
                definition_limit IS NULL
                OR row_number() OVER (PARTITION BY definition_id, key_has_room ORDER BY rank, id)
-                  + (SELECT count(*) FROM forebay.execution_queue holder
-                      WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
-                        AND holder.stage = forebay.stage_slot()
-                        AND holder.workflow_definition_id = candidate.definition_id)
+                  + (SELECT coalesce(cardinality(array_positions(workspaces.definitions, candidate.definition_id)), 0)
+                       FROM workspaces WHERE workspaces.id = candidate.workspace_id)
                   <= definition_limit) AS granted
           FROM with_key_room candidate),
     decided AS MATERIALIZED (
@@ -145,7 +160,11 @@ BEGIN
                AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.definition_deleted
                FOR UPDATE SKIP LOCKED) execution ON true),
     per_workspace AS MATERIALIZED (
-        SELECT decided.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
+        SELECT decided.workspace_id, count(*) AS candidates,
+               ARRAY[min(rank) FILTER (WHERE priority = 1), min(rank) FILTER (WHERE priority = 2),
+                     min(rank) FILTER (WHERE priority = 3), min(rank) FILTER (WHERE priority = 4),
+                     min(rank) FILTER (WHERE priority = 5)] AS first_ranks,
+               count(*) FILTER (WHERE granted)::int AS granted,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS all_blocked_definitions,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room
                                                          AND NOT limited) AS newly_blocked_definitions,
@@ -153,7 +172,8 @@ BEGIN
           FROM decided GROUP BY decided.workspace_id),
     claimed AS (
         UPDATE forebay.execution_queue queued
-           SET stage = forebay.stage_slot(), claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
+           SET stage = forebay.stage_slot(), claim_number = v_number, claim_id = p_claim, claimed_by = p_process,
+               claimed_at = v_now,
                status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED'
                              ELSE 'CLAIMED' END,
                dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
@@ -165,7 +185,7 @@ BEGIN
          WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
     blocked_again AS (
         UPDATE forebay.execution_queue queued
-           SET limited = true,
+           SET limited = true, rank = least(queued.rank, forebay_r1.own_rank(queued.created_at, queued.priority)),
                stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id
                                                           FROM decided
                                                          WHERE NOT granted AND key_has_room))
@@ -202,9 +222,15 @@ BEGIN
     UNION ALL
     SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            workspaces.running + coalesce(per_workspace.granted, 0), workspaces.max_running,
-           NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue ready
-                WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
-                  AND ready.stage = forebay.stage_ready()
+           NOT workspaces.closed AND (SELECT count(*) FROM (
+               SELECT 1 FROM (VALUES (1), (2), (3), (4), (5)) AS level(priority) CROSS JOIN LATERAL (
+                    SELECT 1 FROM forebay.execution_queue ready
+                     WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
+                       AND ready.stage = forebay.stage_ready() AND ready.priority = level.priority
+                       AND ready.rank >= coalesce(per_workspace.first_ranks[level.priority],
+                                                  workspaces.ready_from[level.priority])
+                     -- Ordered, so that no plan reads all ready items first.
+                     ORDER BY ready.rank, ready.id LIMIT 1 + coalesce(per_workspace.candidates, 0)) of_priority
                 LIMIT 1 + coalesce(per_workspace.candidates, 0)) seen) > coalesce(per_workspace.candidates, 0),
            coalesce(per_workspace.blocked_again, false),
            -- If this claim granted any item, only definitions that block items for the first time are returned; later
@@ -219,4 +245,15 @@ BEGIN
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM unnest(p_workspaces) AS requested(id)
      WHERE NOT forebay.shard_of(requested.id) = ANY (v_shards);
+    -- On average once per claims_per_mark() items of a workspace: a random item of this claim says whose mark moves.
+    GET DIAGNOSTICS v_items = ROW_COUNT;
+    v_items := v_items - cardinality(p_workspaces);
+    IF random() * forebay_r1.claims_per_mark() < v_items THEN
+        PERFORM forebay_r1.move_mark(mine.workspace_id, v_number, v_now)
+           FROM (SELECT claimed.workspace_id FROM unnest(p_workspaces) AS requested(id)
+                   JOIN forebay.execution_queue claimed
+                     ON claimed.shard = forebay.shard_of(requested.id) AND claimed.workspace_id = requested.id
+                    AND claimed.claim_number = v_number
+                  ORDER BY random() LIMIT 1) mine;
+    END IF;
 END $fn$;

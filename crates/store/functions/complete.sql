@@ -170,7 +170,7 @@ BEGIN
     IF p_outcomes && ARRAY['FAILED', 'TIMED_OUT'] THEN
         WITH failed AS (
             UPDATE forebay.execution_queue queued
-               SET status = 'FAILED', stage = forebay.stage_failed(), owner = NULL,
+               SET status = 'FAILED', stage = forebay.stage_failed(), claim_number = NULL, owner = NULL,
                    last_error = (SELECT coalesce(ended.error ->> 'message', ended.outcome)
                                    FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error)
                                   WHERE ended.id = queued.id
@@ -277,7 +277,8 @@ DECLARE
 BEGIN
     WITH missing AS (
         UPDATE forebay.execution_queue item
-           SET status = 'FAILED', stage = forebay.stage_failed(), owner = NULL, last_error = v_reason
+           SET status = 'FAILED', stage = forebay.stage_failed(), claim_number = NULL, owner = NULL,
+               last_error = v_reason
           FROM unnest(p_ids, p_claims) AS requested(id, claim)
          WHERE item.id = requested.id AND item.status <> 'FAILED'
            AND (requested.claim IS NULL OR (item.status = 'CLAIMED' AND item.claim_id = requested.claim))

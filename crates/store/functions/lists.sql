@@ -117,7 +117,7 @@ BEGIN
         RETURN QUERY
         (SELECT slot.id FROM forebay.execution_queue slot
           WHERE slot.shard = forebay.shard_of(p_workspace)::smallint AND slot.workspace_id = p_workspace
-            AND slot.stage = forebay.stage_slot() AND slot.id < p_before AND slot.id >= p_from
+            AND slot.claim_number IS NOT NULL AND slot.id < p_before AND slot.id >= p_from
           ORDER BY slot.id DESC LIMIT p_most)
         UNION ALL
         (SELECT slot.id FROM forebay.execution_queue slot
@@ -217,7 +217,7 @@ BEGIN
 END $fn$;
 
 -- What a workspace may use, what it uses, and its backlog. Every count stops at p_counted, and so does the search for
--- the oldest item: among the first ready items by rank, and among any blocked ones.
+-- the oldest item: among the first ready items by priority and rank, and among any blocked ones.
 CREATE OR REPLACE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint)
 RETURNS TABLE (max_running int, paused boolean, running int, ready int, waits_for_key int, waits_for_definition int,
     delayed int, failed int, oldest_s float8)
@@ -226,7 +226,7 @@ AS $fn$
     SELECT coalesce(workspace.limit_override, tier.max_running) AS max_running, workspace.paused,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
              WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
-               AND item.stage = forebay.stage_slot()
+               AND item.claim_number IS NOT NULL
              LIMIT p_counted) counted) AS running,
            ready.count AS ready, by_key.count AS waits_for_key, by_definition.count AS waits_for_definition,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
@@ -240,10 +240,12 @@ AS $fn$
                AS oldest_s
       FROM forebay.workspace JOIN forebay.tier ON tier.name = workspace.tier
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
-            SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
-             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
-               AND item.stage = forebay.stage_ready()
-             ORDER BY item.rank, item.id LIMIT p_counted) counted) ready
+            SELECT first.since FROM generate_series(1, 5) AS level(priority) CROSS JOIN LATERAL (
+                SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
+                 WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+                   AND item.stage = forebay.stage_ready() AND item.priority = level.priority
+                 ORDER BY item.rank, item.id LIMIT p_counted) first
+             LIMIT p_counted) counted) ready
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
             SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
              WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id

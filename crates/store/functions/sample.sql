@@ -2,7 +2,7 @@
 -- walks through the ready index and the slot index stop at p_workspaces workspaces. Delayed items have no index by
 -- shard, so the sample of shard 0 counts those of all shards, and the other samples return 0.
 --
--- For each workspace, the first ready item by rank stands for its oldest one. With equal priorities, it is the oldest.
+-- For each workspace, the oldest of the first ready items of each priority is its oldest one.
 CREATE OR REPLACE FUNCTION forebay_r1.sample_shard(p_shard smallint, p_most int, p_workspaces int)
 RETURNS TABLE (ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint,
     oldest_for_turn_s float8, oldest_for_slot_s float8)
@@ -12,24 +12,22 @@ AS $fn$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE ready_hop (workspace_id, since, hops) AS (
-        (SELECT item.workspace_id, item.created_at, 1 FROM forebay.execution_queue item
-          WHERE item.shard = p_shard AND item.stage = forebay.stage_ready()
-          ORDER BY item.workspace_id, item.rank, item.id
-          LIMIT 1)
+    WITH RECURSIVE ready_hop (workspace_id, hops) AS (
+        (SELECT item.workspace_id, 1 FROM forebay.execution_queue item
+          WHERE item.shard = p_shard AND item.stage = forebay.stage_ready() ORDER BY item.workspace_id LIMIT 1)
         UNION ALL
-        SELECT next.workspace_id, next.created_at, hop.hops + 1 FROM ready_hop hop CROSS JOIN LATERAL (
-            SELECT item.workspace_id, item.created_at FROM forebay.execution_queue item
+        SELECT next.workspace_id, hop.hops + 1 FROM ready_hop hop CROSS JOIN LATERAL (
+            SELECT item.workspace_id FROM forebay.execution_queue item
              WHERE item.shard = p_shard AND item.stage = forebay.stage_ready() AND item.workspace_id > hop.workspace_id
-             ORDER BY item.workspace_id, item.rank, item.id LIMIT 1) next
+             ORDER BY item.workspace_id LIMIT 1) next
          WHERE hop.hops < p_workspaces),
     slot_hop (workspace_id, hops) AS (
         (SELECT item.workspace_id, 1 FROM forebay.execution_queue item
-          WHERE item.shard = p_shard AND item.stage = forebay.stage_slot() ORDER BY item.workspace_id LIMIT 1)
+          WHERE item.shard = p_shard AND item.claim_number IS NOT NULL ORDER BY item.workspace_id LIMIT 1)
         UNION ALL
         SELECT next.workspace_id, hop.hops + 1 FROM slot_hop hop CROSS JOIN LATERAL (
             SELECT item.workspace_id FROM forebay.execution_queue item
-             WHERE item.shard = p_shard AND item.stage = forebay.stage_slot() AND item.workspace_id > hop.workspace_id
+             WHERE item.shard = p_shard AND item.claim_number IS NOT NULL AND item.workspace_id > hop.workspace_id
              ORDER BY item.workspace_id LIMIT 1) next
          WHERE hop.hops < p_workspaces),
     busy AS (SELECT hop.workspace_id FROM ready_hop hop UNION SELECT hop.workspace_id FROM slot_hop hop),
@@ -40,10 +38,15 @@ BEGIN
          CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = busy.workspace_id LIMIT 1) known
          CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = known.tier LIMIT 1) tier),
     first_in_line AS MATERIALIZED (
-        SELECT extract(epoch FROM clock_timestamp() - hop.since)::float8 AS age,
+        SELECT extract(epoch FROM clock_timestamp() - (
+                   SELECT min(first.created_at) FROM generate_series(1, 5) AS level(priority) CROSS JOIN LATERAL (
+                        SELECT item.created_at FROM forebay.execution_queue item
+                         WHERE item.shard = p_shard AND item.workspace_id = hop.workspace_id
+                           AND item.stage = forebay.stage_ready() AND item.priority = level.priority
+                         ORDER BY item.rank, item.id LIMIT 1) first))::float8 AS age,
                NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue holder
                     WHERE holder.shard = p_shard AND holder.workspace_id = hop.workspace_id
-                      AND holder.stage = forebay.stage_slot()
+                      AND holder.claim_number IS NOT NULL
                     LIMIT workspaces.max_running) counted) < workspaces.max_running AS has_slot
           FROM ready_hop hop JOIN workspaces ON workspaces.id = hop.workspace_id)
     SELECT (SELECT count(*)
@@ -69,7 +72,7 @@ BEGIN
            (SELECT count(*)
               FROM (SELECT 1
                       FROM forebay.execution_queue item
-                     WHERE item.shard = p_shard AND item.stage = forebay.stage_slot()
+                     WHERE item.shard = p_shard AND item.claim_number IS NOT NULL
                      LIMIT p_most) counted),
            (SELECT coalesce(sum(workspaces.max_running), 0)::bigint FROM workspaces),
            (SELECT coalesce(max(first_in_line.age), 0) FROM first_in_line WHERE first_in_line.has_slot),

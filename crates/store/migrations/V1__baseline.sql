@@ -255,7 +255,8 @@ CREATE TABLE forebay.retired_execution (
 --   5    stage_slot()                   claimed or dispatched: it holds a slot
 --   9    stage_failed()                 a dead letter
 --
--- Index predicates name only the stage, so that claimed -> dispatched and takeover are heap-only updates.
+-- Index predicates name only the stage and claim_number, so that claimed -> dispatched and takeover are heap-only
+-- updates.
 CREATE TABLE forebay.execution_queue (
     -- Also the id of the execution.
     id uuid PRIMARY KEY,
@@ -263,6 +264,8 @@ CREATE TABLE forebay.execution_queue (
     workflow_definition_id uuid NOT NULL,
     -- The item's position in the queue: its arrival time in ms, minus the bonus of its priority.
     rank bigint NOT NULL,
+    -- Grows from claim to claim of a workspace; drawn when the item gets its slot, null without one. See claim_mark.
+    claim_number bigint,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     available_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- When the execution ends if it has not begun. The owner of a run has a timer for the run's own deadline, and a
@@ -288,7 +291,8 @@ CREATE TABLE forebay.execution_queue (
     dispatched_at timestamptz,
     last_error text,
     -- One condition, because each one costs every statement that writes a row.
-    CHECK (priority BETWEEN 1 AND 5 AND (stage <> 2 OR concurrency_key IS NOT NULL) AND CASE status
+    CHECK (priority BETWEEN 1 AND 5 AND (stage <> 2 OR concurrency_key IS NOT NULL)
+        AND (stage = 5) = (claim_number IS NOT NULL) AND CASE status
         WHEN 'PENDING' THEN stage IN (0, 1, 2, 3) AND claim_id IS NULL AND claimed_by IS NULL
             AND claimed_at IS NULL AND dispatched_at IS NULL AND owner IS NULL
         WHEN 'CLAIMED' THEN stage = 5 AND claim_id IS NOT NULL AND claimed_by IS NOT NULL
@@ -300,9 +304,12 @@ CREATE TABLE forebay.execution_queue (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
         autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, autovacuum_vacuum_cost_delay = 0);
--- The two indexes that a claim reads: the next items, and the slots in use.
-CREATE INDEX execution_queue_ready ON forebay.execution_queue (shard, workspace_id, rank, id) WHERE stage = 0;
-CREATE INDEX execution_queue_slot ON forebay.execution_queue (shard, workspace_id) WHERE stage = 5;
+-- The two indexes that a claim reads: the next items of each priority, and the slots in use. It reads both from the
+-- workspace's mark on (claim_mark). The slots have their own condition, which means the same as stage = 5 (the CHECK
+-- says so): a claim that does not name the stage cannot be planned with another index of slots, which no mark shortens.
+CREATE INDEX execution_queue_ready ON forebay.execution_queue (shard, workspace_id, priority, rank, id) WHERE stage = 0;
+CREATE INDEX execution_queue_slot ON forebay.execution_queue (shard, workspace_id, claim_number)
+    WHERE claim_number IS NOT NULL;
 -- Slots by the process that runs them, and those that no process of ours runs; and claimed items that have not begun.
 CREATE INDEX execution_queue_owned ON forebay.execution_queue (owner, id) WHERE stage = 5;
 CREATE INDEX execution_queue_claimed ON forebay.execution_queue (shard, id) WHERE status = 'CLAIMED';
@@ -335,6 +342,20 @@ SELECT id, workspace_id, workflow_definition_id, id AS execution_id, status, sta
        attempt_count, takeover_count, created_at, available_at, deadline_at, claim_id, claimed_by, claimed_at,
        dispatched_at, owner, concurrency_key, limited, in_doubt, last_error
   FROM forebay.execution_queue;
+
+-- From where a claim reads the two indexes above. An open snapshot, for example of a pg_dump, keeps the index entries
+-- of ended items, and without a mark each claim would read past all of them. functions/mark.sql moves the marks;
+-- docs/explanation/admission.md explains why they are exact.
+CREATE TABLE forebay.claim_mark (
+    workspace_id uuid PRIMARY KEY,
+    -- By priority: no ready item has a lower rank. A hint: the probe lowers it where that is wrong.
+    ready_from bigint[] NOT NULL DEFAULT '{0,0,0,0,0}' CHECK (cardinality(ready_from) = 5),
+    -- Every slot has a greater claim_number than slots_after, or one of slots_known.
+    slots_after bigint NOT NULL DEFAULT 0,
+    slots_known bigint[] NOT NULL DEFAULT '{}'
+) WITH (fillfactor = 20);
+-- Drawn only under a shard's lock. CACHE 1: a session that kept numbers would draw an old one after a newer mark.
+CREATE SEQUENCE forebay.claim_number CACHE 1;
 
 -- The last count of a workspace's backlog, and how many starts of workspaces with a limit had arrived by then. This is
 -- a hint for enqueue (functions/shared/backlog.sql): if the row is missing or old, the backlog is counted.

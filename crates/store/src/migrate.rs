@@ -53,7 +53,7 @@ pub const SHARED: [(&str, &str); 9] = [
 ];
 
 /// The functions of this release, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 24] = [
+pub const FUNCTIONS: [(&str, &str); 25] = [
     ("rerun", include_str!("../functions/rerun.sql")),
     ("append", include_str!("../functions/append.sql")),
     ("jobs", include_str!("../functions/jobs.sql")),
@@ -66,6 +66,8 @@ pub const FUNCTIONS: [(&str, &str); 24] = [
     ("wait", include_str!("../functions/wait.sql")),
     ("candidate", include_str!("../functions/candidate.sql")),
     ("task", include_str!("../functions/task.sql")),
+    // Before the claim, which uses it.
+    ("mark", include_str!("../functions/mark.sql")),
     ("claim", include_str!("../functions/claim.sql")),
     ("begin", include_str!("../functions/begin.sql")),
     ("complete", include_str!("../functions/complete.sql")),

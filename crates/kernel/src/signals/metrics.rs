@@ -96,7 +96,7 @@ table! {
     OLDEST_SNAPSHOT_AGE: "forebay_database_oldest_snapshot_age_seconds" Gauge, [],
         "Age of the oldest snapshot in the database, held by any session or prepared transaction. The process with \
          shard 0 reports it. Take the maximum over processes.",
-        "Above some minutes, claims become slower with every execution that ends. \"Old snapshots\" in \
+        "Above some minutes, sweeps become slower with every execution that ends. \"Old snapshots\" in \
          docs/reference/operations.md says how to find the holder.";
     OLDEST_XMIN_AGE: "forebay_database_oldest_xmin_age_transactions" Gauge, [],
         "Age of the oldest xmin in the database, in transactions, including replication slots. The process with shard \

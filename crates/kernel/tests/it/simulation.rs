@@ -86,6 +86,7 @@ fn the_simulation_covers_every_rare_path() {
         refused in doubt
         reloads
         resumed alone
+        start below the mark
         suspect waits to be alone
         takeover
         wakes
@@ -147,6 +148,31 @@ fn a_claim_without_the_lock_is_noticed() {
 #[test]
 fn a_limit_changed_without_the_lock_is_noticed() {
     caught(Mutant::UnfencedLimitChange, expect!["P2Slots"]);
+}
+
+#[test]
+fn a_mark_that_moves_without_the_lock_is_noticed() {
+    caught(Mutant::MarkOutsideLock, expect!["P2Slots"]);
+}
+
+#[test]
+fn a_mark_that_covers_its_own_claim_is_noticed() {
+    caught(Mutant::MarkCoversOwn, expect!["P2Slots"]);
+}
+
+#[test]
+fn a_number_that_is_kept_when_an_item_is_claimed_again_is_noticed() {
+    caught(Mutant::NumberKept, expect!["P2Slots"]);
+}
+
+#[test]
+fn numbers_that_processes_cache_are_noticed() {
+    caught(Mutant::NumbersCached, expect!["P2Slots"]);
+}
+
+#[test]
+fn a_mark_that_no_probe_lowers_is_noticed() {
+    caught(Mutant::NoProbe, expect!["P1Kept"]);
 }
 
 #[test]

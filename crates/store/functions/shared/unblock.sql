@@ -6,6 +6,9 @@
 -- for its definition. From then on it counts against its key, and the next end of an execution of that definition finds
 -- it. So no more items are ready than the limits allow to run. Items of a deleted definition are not moved: they are
 -- failed where they are.
+--
+-- An item that becomes ready gets at least the rank from which claims read (forebay.claim_mark), as no claim would see
+-- it below. It is then still the first of its priority.
 CREATE OR REPLACE FUNCTION forebay.unblock(p_workspaces uuid[], p_definitions uuid[], p_keys text[])
 RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -38,7 +41,12 @@ BEGIN
              FOR UPDATE SKIP LOCKED) next),
     moved AS (
         UPDATE forebay.execution_queue queued
-           SET stage = CASE WHEN chosen.limited THEN forebay.stage_waits_for_definition() ELSE forebay.stage_ready() END
+           SET stage = CASE WHEN chosen.limited THEN forebay.stage_waits_for_definition()
+                            ELSE forebay.stage_ready() END,
+               rank = CASE WHEN chosen.limited THEN queued.rank
+                           ELSE greatest(queued.rank, (SELECT mark.ready_from[queued.priority]
+                                                         FROM forebay.claim_mark mark
+                                                        WHERE mark.workspace_id = queued.workspace_id)) END
           FROM chosen WHERE queued.id = chosen.id AND queued.status = 'PENDING'
         RETURNING queued.workspace_id, queued.workflow_definition_id, chosen.limited)
     SELECT array_agg(DISTINCT moved.workspace_id) FILTER (WHERE NOT moved.limited) AS ready_in,
@@ -77,11 +85,15 @@ BEGIN
                 -- too.
                 SELECT count(*) FROM forebay.execution_queue holder
                  WHERE holder.shard = requested.shard AND holder.workspace_id = requested.workspace_id
-                   AND holder.stage = forebay.stage_slot()
+                   AND holder.claim_number IS NOT NULL
                    AND holder.workflow_definition_id = requested.definition_id AND NOT holder.limited), 0) END
              FOR UPDATE SKIP LOCKED) next),
     moved AS (
-        UPDATE forebay.execution_queue queued SET stage = forebay.stage_ready()
+        UPDATE forebay.execution_queue queued
+           SET stage = forebay.stage_ready(),
+               rank = greatest(queued.rank, (SELECT mark.ready_from[queued.priority]
+                                               FROM forebay.claim_mark mark
+                                              WHERE mark.workspace_id = queued.workspace_id))
           FROM chosen WHERE queued.id = chosen.id AND queued.status = 'PENDING'
         RETURNING queued.workspace_id)
     SELECT moved.workspace_id FROM moved UNION SELECT unnest(v_through_key.ready_in);

@@ -7,27 +7,30 @@ SELECT item.id, item.workspace_id, item.workflow_definition_id, item.status, ite
        coalesce(workspace.limit_override, tier.max_running) AS workspace_limit,
        (SELECT count(*)::int FROM forebay.execution_queue holder
          WHERE holder.shard = item.shard AND holder.workspace_id = item.workspace_id
-           AND holder.stage = forebay.stage_slot()) AS workspace_running,
+           AND holder.claim_number IS NOT NULL) AS workspace_running,
        definition.status AS definition_status, definition.concurrency AS definition_limit,
        definition.key_concurrency AS key_limit, coalesce(definition.deleted_at IS NOT NULL, true) AS definition_deleted,
        (SELECT count(*)::int FROM forebay.execution_queue holder
          WHERE holder.shard = item.shard AND holder.workspace_id = item.workspace_id
-           AND holder.stage = forebay.stage_slot()
+           AND holder.claim_number IS NOT NULL
            AND holder.workflow_definition_id = item.workflow_definition_id) AS definition_running,
        (SELECT count(*)::int FROM forebay.execution_queue holder
          WHERE holder.shard = item.shard AND holder.workspace_id = item.workspace_id
-           AND holder.stage = forebay.stage_slot()
+           AND holder.claim_number IS NOT NULL
            AND holder.workflow_definition_id = item.workflow_definition_id
            AND holder.concurrency_key = item.concurrency_key) AS key_running,
        CASE WHEN item.stage = forebay.stage_ready() THEN (SELECT count(*)::int FROM (
             SELECT 1
-              FROM forebay.execution_queue before
-             WHERE before.shard = item.shard AND before.workspace_id = item.workspace_id
-               AND before.stage = forebay.stage_ready()
-               AND (before.rank, before.id) < (item.rank, item.id) LIMIT 1001) counted) END AS ahead,
+              FROM generate_series(1, 5) AS level(priority) CROSS JOIN LATERAL (
+                SELECT 1
+                  FROM forebay.execution_queue before
+                 WHERE before.shard = item.shard AND before.workspace_id = item.workspace_id
+                   AND before.stage = forebay.stage_ready() AND before.priority = level.priority
+                   AND (before.rank, before.id) < (item.rank, item.id) LIMIT 1001) of_priority
+             LIMIT 1001) counted) END AS ahead,
        ARRAY(SELECT holder.id FROM forebay.execution_queue holder
               WHERE holder.shard = item.shard AND holder.workspace_id = item.workspace_id
-                AND holder.stage = forebay.stage_slot()
+                AND holder.claim_number IS NOT NULL
                 AND CASE item.stage
                         WHEN forebay.stage_ready() THEN true
                         WHEN forebay.stage_waits_for_key()

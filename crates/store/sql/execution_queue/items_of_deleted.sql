@@ -31,7 +31,7 @@ delayed (workspace_id, definition_id) AS (
   CROSS JOIN LATERAL (
      SELECT item.id, item.workflow_definition_id AS definition_id FROM forebay.execution_queue item
       WHERE item.shard = $1::smallint AND item.workspace_id = workspace.id AND item.stage = forebay.stage_ready()
-      ORDER BY item.rank, item.id
+      ORDER BY item.priority, item.rank, item.id
       LIMIT 500) waiting
   LIMIT 500)
 UNION ALL

@@ -1,6 +1,6 @@
 -- Makes delayed items ready once they are due. An item with a key, or of a limited definition, waits for that limit
--- first. The condition uses statement_timestamp(), because clock_timestamp() is volatile and can never be an index
--- condition.
+-- first. A ready item gets at least the rank from which claims read, as in functions/shared/unblock.sql. The condition
+-- uses statement_timestamp(), because clock_timestamp() is volatile and can never be an index condition.
 WITH due_items AS MATERIALIZED (
     SELECT id FROM forebay.execution_queue
      WHERE stage = forebay.stage_delayed() AND available_at <= statement_timestamp()
@@ -8,6 +8,10 @@ WITH due_items AS MATERIALIZED (
 UPDATE forebay.execution_queue item
    SET stage = CASE WHEN item.concurrency_key IS NOT NULL THEN forebay.stage_waits_for_key()
                     WHEN item.limited THEN forebay.stage_waits_for_definition()
-                    ELSE forebay.stage_ready() END
+                    ELSE forebay.stage_ready() END,
+       rank = CASE WHEN item.concurrency_key IS NOT NULL OR item.limited THEN item.rank
+                   ELSE greatest(item.rank, (SELECT mark.ready_from[item.priority]
+                                               FROM forebay.claim_mark mark
+                                              WHERE mark.workspace_id = item.workspace_id)) END
   FROM due_items WHERE item.id = due_items.id AND item.status = 'PENDING'
 RETURNING item.workspace_id, item.stage, item.workflow_definition_id, item.concurrency_key

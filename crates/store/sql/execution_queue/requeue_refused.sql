@@ -3,7 +3,7 @@
 UPDATE forebay.execution_queue
 SET status = 'PENDING', stage = forebay.stage_delayed(), attempt_count = attempt_count + 1, last_error = $3::text,
     available_at = clock_timestamp() + make_interval(secs => $4::float8),
-    claim_id = NULL, claimed_at = NULL, claimed_by = NULL
+    claim_number = NULL, claim_id = NULL, claimed_at = NULL, claimed_by = NULL
 WHERE id = $1::uuid
   AND status = 'CLAIMED'
   AND claim_id = $2::uuid

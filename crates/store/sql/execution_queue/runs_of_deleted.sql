@@ -3,12 +3,12 @@
 WITH RECURSIVE hop (workspace_id) AS (
     (SELECT workspace_id
        FROM forebay.execution_queue
-      WHERE shard = $1::smallint AND stage = forebay.stage_slot()
+      WHERE shard = $1::smallint AND claim_number IS NOT NULL
       ORDER BY workspace_id
       LIMIT 1)
     UNION ALL
     SELECT (SELECT item.workspace_id FROM forebay.execution_queue item
-             WHERE item.shard = $1::smallint AND item.stage = forebay.stage_slot()
+             WHERE item.shard = $1::smallint AND item.claim_number IS NOT NULL
                AND item.workspace_id > hop.workspace_id
              ORDER BY item.workspace_id
              LIMIT 1)
@@ -16,7 +16,7 @@ WITH RECURSIVE hop (workspace_id) AS (
 SELECT execution.id, execution.workspace_id
   FROM hop JOIN forebay.workspace ON workspace.id = hop.workspace_id AND workspace.deleted_at IS NOT NULL
   JOIN forebay.execution_queue item ON item.shard = $1::smallint AND item.workspace_id = workspace.id
-       AND item.stage = forebay.stage_slot()
+       AND item.claim_number IS NOT NULL
   JOIN forebay.workflow_execution execution ON execution.id = item.id AND execution.completed_at IS NULL
        AND execution.cancel_requested_at IS NULL
  ORDER BY execution.id

@@ -6,7 +6,7 @@ FROM unnest((SELECT $1::smallint[])) AS asked (shard)
 WHERE EXISTS (SELECT FROM forebay.execution_queue item
                WHERE item.shard = asked.shard AND item.stage = forebay.stage_ready())
    OR EXISTS (SELECT FROM forebay.execution_queue item
-               WHERE item.shard = asked.shard AND item.stage = forebay.stage_slot())
+               WHERE item.shard = asked.shard AND item.claim_number IS NOT NULL)
    OR EXISTS (SELECT FROM forebay.execution_queue item
                WHERE item.shard = asked.shard AND item.stage = forebay.stage_delayed())
    OR EXISTS (SELECT FROM forebay.execution_queue item

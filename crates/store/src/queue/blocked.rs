@@ -21,7 +21,7 @@ const BATCH: usize = 1_000;
 /// time.
 const HEAD: i64 = 10_000;
 
-/// A position in a workspace's queue.
+/// A position among a workspace's ready items of one priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueuePosition {
     pub rank: i64,
@@ -38,27 +38,33 @@ impl Store {
     }
 
     pub(crate) async fn block_all(&self, workspace: WorkspaceId, definition: DefinitionId) -> Result<usize, Error> {
-        let mut all = 0;
-        if let Some(head) = self.head(workspace).await? {
-            all = self.block_down_to(workspace, definition, Some(head)).await?;
-            if all > BATCH {
-                // If this role may not vacuum, or the vacuum timed out, autovacuum does it later. Until then, claims of
-                // this workspace are slower.
-                let _later = self.execute(sql!("execution_queue/vacuum"), &[]).await;
+        let (mut all, heads) = (0, self.heads(workspace).await?);
+        for (priority, head) in &heads {
+            if head.is_some() {
+                all += self.block_down_to(workspace, definition, *priority, *head).await?;
             }
         }
-        Ok(all + self.block_down_to(workspace, definition, None).await?)
+        if all > BATCH {
+            // If this role may not vacuum, or the vacuum timed out, autovacuum does it later. Until then, claims of
+            // this workspace are slower.
+            let _later = self.execute(sql!("execution_queue/vacuum"), &[]).await;
+        }
+        for (priority, _) in heads {
+            all += self.block_down_to(workspace, definition, priority, None).await?;
+        }
+        Ok(all)
     }
 
     async fn block_down_to(
         &self,
         workspace: WorkspaceId,
         definition: DefinitionId,
+        priority: i16,
         down_to: Option<QueuePosition>,
     ) -> Result<usize, Error> {
         let (mut all, mut before) = (0, None);
         loop {
-            let (moved, last) = self.block_batch(workspace, definition, before, down_to).await?;
+            let (moved, last) = self.block_batch(workspace, definition, priority, before, down_to).await?;
             all += moved;
             if moved < BATCH {
                 return Ok(all);
@@ -67,12 +73,14 @@ impl Store {
         }
     }
 
-    /// Moves one batch of ready items of a definition that may not start them to the blocked stage, from the last item
-    /// to the first, down to a position. Returns how many were moved, and the position before which to continue.
+    /// Moves one batch of ready items of this priority, of a definition that may not start them, to the blocked stage,
+    /// from the last item to the first, down to a position. Returns how many were moved, and the position before which
+    /// to continue.
     pub async fn block_batch(
         &self,
         workspace: WorkspaceId,
         definition: DefinitionId,
+        priority: i16,
         before: Option<QueuePosition>,
         down_to: Option<QueuePosition>,
     ) -> Result<(usize, Option<QueuePosition>), Error> {
@@ -81,7 +89,7 @@ impl Store {
         let rows = self
             .query(
                 sql!("execution_queue/block"),
-                &[&workspace.0, &definition.0, &before.rank, &before.item.0, &down_to.rank, &down_to.item.0],
+                &[&workspace.0, &definition.0, &before.rank, &before.item.0, &down_to.rank, &down_to.item.0, &priority],
             )
             .await?;
         let positions: Result<Vec<QueuePosition>, Error> = rows.iter().map(position_of).collect();
@@ -89,9 +97,15 @@ impl Store {
         Ok((positions.len(), positions.into_iter().min()))
     }
 
-    /// The position where a workspace's head ends; None if no more than `HEAD` items are ready.
-    async fn head(&self, workspace: WorkspaceId) -> Result<Option<QueuePosition>, Error> {
-        self.query(sql!("execution_queue/head"), &[&workspace.0, &HEAD]).await?.first().map(position_of).transpose()
+    /// The priorities at which a workspace has ready items, and the position where the head of each ends: None if it
+    /// has no more than `HEAD` items.
+    async fn heads(&self, workspace: WorkspaceId) -> Result<Vec<(i16, Option<QueuePosition>)>, Error> {
+        let head_of = |row: &Row| {
+            let (rank, item): (Option<i64>, Option<Uuid>) = (row.try_get(1)?, row.try_get(2)?);
+            let end = rank.zip(item).map(|(rank, item)| QueuePosition { rank, item: QueueItemId(item) });
+            Ok((row.try_get(0)?, end))
+        };
+        self.query(sql!("execution_queue/head"), &[&workspace.0, &HEAD]).await?.iter().map(head_of).collect()
     }
 }
 

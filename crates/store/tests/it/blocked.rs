@@ -182,12 +182,12 @@ async fn ready_items_of_a_paused_definition_are_blocked_a_thousand_at_a_time() {
     let stages = ["ready 1510, definition 1000", "ready 510, definition 2000", "ready 10, definition 2500"];
     let mut place = None;
     for (expected, stages) in [1_000, 1_000, 500].into_iter().zip(stages) {
-        let (moved, last) = world.store.block_batch(workspace, definition, place, None).await.expect("blocked");
+        let (moved, last) = world.store.block_batch(workspace, definition, 3, place, None).await.expect("blocked");
         assert_eq!((moved, world.stages(workspace).await), (expected, stages.to_owned()));
         assert!(last.is_some() && place.is_none_or(|place| last < Some(place)), "it continues before {place:?}");
         place = last;
     }
-    assert_eq!(world.store.block_batch(workspace, definition, None, None).await.expect("blocked"), (0, None));
+    assert_eq!(world.store.block_batch(workspace, definition, 3, None, None).await.expect("blocked"), (0, None));
     let limits = world.store.blocking_limits(workspace.shard(), &mut LimitCursor::default()).await.expect("limits");
     assert_eq!(world.store.unblock(&limits).await.expect("opened"), [], "it stays paused");
     world.run_sql("UPDATE workflow_definition SET status = 'ACTIVE' WHERE id = $1", &[&definition.0]).await;

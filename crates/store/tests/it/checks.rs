@@ -37,7 +37,8 @@ async fn check(table: &str, legal: &[&str], illegal: &[&str]) {
 
 #[tokio::test]
 async fn a_queue_item_has_exactly_the_columns_of_its_status() {
-    const CLAIM: &str = "claim_id = gen_random_uuid(), claimed_by = gen_random_uuid(), claimed_at = now()";
+    const CLAIM: &str =
+        "claim_number = 1, claim_id = gen_random_uuid(), claimed_by = gen_random_uuid(), claimed_at = now()";
     let claimed = format!("status = 'CLAIMED', stage = 5, {CLAIM}");
     let dispatched = format!("status = 'DISPATCHED', stage = 5, {CLAIM}, dispatched_at = now()");
     let legal = [
@@ -57,20 +58,22 @@ async fn a_queue_item_has_exactly_the_columns_of_its_status() {
         "stage = 4",
         "stage = 5",
         "stage = 9",
+        "claim_number = 1",
         "claim_id = gen_random_uuid()",
         "claimed_by = gen_random_uuid()",
         "claimed_at = now()",
         "dispatched_at = now()",
         "status = 'CLAIMED'",
         "status = 'CLAIMED', stage = 5",
-        "status = 'CLAIMED', stage = 5, claim_id = gen_random_uuid(), claimed_by = gen_random_uuid()",
-        "status = 'CLAIMED', stage = 5, claim_id = gen_random_uuid(), claimed_at = now()",
-        "status = 'CLAIMED', stage = 5, claimed_by = gen_random_uuid(), claimed_at = now()",
+        "status = 'CLAIMED', stage = 5, claim_number = 1, claim_id = gen_random_uuid(), claimed_by = gen_random_uuid()",
+        "status = 'CLAIMED', stage = 5, claim_number = 1, claim_id = gen_random_uuid(), claimed_at = now()",
+        "status = 'CLAIMED', stage = 5, claim_number = 1, claimed_by = gen_random_uuid(), claimed_at = now()",
         &claimed.replace("stage = 5", "stage = 0"),
         &format!("{claimed}, dispatched_at = now()"),
         &dispatched.replace("stage = 5", "stage = 0"),
         &dispatched.replace(", dispatched_at = now()", ""),
         &dispatched.replace("claim_id = gen_random_uuid(), ", ""),
+        &dispatched.replace("claim_number = 1, ", ""),
         &dispatched.replace(", claimed_at = now()", ""),
         "status = 'FAILED', stage = 9",
         "status = 'FAILED', stage = 5, last_error = 'x'",

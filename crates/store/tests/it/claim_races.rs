@@ -27,7 +27,8 @@ async fn eight_claimers_of_one_workspace_take_exactly_its_limit_together() {
     let world = World::new().await;
     world.judge().await;
     let me = world.me;
-    for tier in ["FREE", "PRO", "ENTERPRISE"] {
+    for (tier, marks) in [("FREE", true), ("PRO", false), ("PRO", true), ("ENTERPRISE", true)] {
+        world.move_marks(marks).await;
         let (workspace, definition) = world.tenant(tier).await;
         world.accept_many(workspace, definition, 100).await;
         let taken = race(&world.store, 8, |_, store| async move {
@@ -51,6 +52,8 @@ async fn eight_claimers_of_one_workspace_take_exactly_its_limit_together() {
 async fn claimers_that_also_complete_drain_everything_and_never_exceed_any_limit() {
     let world = World::new().await;
     world.judge().await;
+    world.move_marks(true).await;
+    world.keep_marks_close().await;
     let workspace = world.workspace("PRO").await;
     let limits = Limits { concurrency: Some(3), key_concurrency: Some(2), ..Limits::default() };
     let limited = world.definition(workspace, limits).await;

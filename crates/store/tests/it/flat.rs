@@ -64,9 +64,9 @@ async fn parked(world: &World) {
            FROM generate_series(1, {MILLION}) n"
     );
     let slots = format!(
-        "INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, rank, stage, status, claim_id, claimed_by,
-                claimed_at, dispatched_at)
-         SELECT {id}, {workspace}, {other}, n, 5, 'DISPATCHED', {other}, '{me}', now(), now() FROM generate_series(1, {MILLION}) n"
+        "INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, rank, stage, status, claim_number, claim_id,
+                claimed_by, claimed_at, dispatched_at)
+         SELECT {id}, {workspace}, {other}, n, 5, 'DISPATCHED', n, {other}, '{me}', now(), now() FROM generate_series(1, {MILLION}) n"
     );
     let parked = format!(
         "INSERT INTO run_request (execution_id, root, engine, wake_at)

@@ -27,6 +27,7 @@ mod keys;
 mod leases;
 mod lifecycles;
 mod lists;
+mod marks;
 mod migrations;
 mod online;
 mod orphans;

@@ -233,6 +233,30 @@ impl World {
         self.client.batch_execute(JUDGE).await.expect("a judge");
     }
 
+    /// From now on each claim that takes an item moves a mark, or none does.
+    pub(crate) async fn move_marks(&self, always: bool) {
+        let claims = if always { 1 } else { i32::MAX };
+        self.constant("claims_per_mark", claims).await;
+    }
+
+    /// From now on marks move an hour ahead of the clock, as if whatever arrives next took that long to commit.
+    pub(crate) async fn put_marks_ahead(&self) {
+        self.constant("mark_lag_ms", -3_600_000).await;
+    }
+
+    /// From now on marks do not lag behind the clock.
+    pub(crate) async fn keep_marks_close(&self) {
+        self.constant("mark_lag_ms", 0).await;
+    }
+
+    async fn constant(&self, name: &str, value: i32) {
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION forebay_r1.{name}() RETURNS int
+             LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT {value}'"
+        );
+        self.client.batch_execute(&sql).await.expect("a constant");
+    }
+
     /// Waits until a session waits for a lock that another holds.
     pub(crate) async fn somebody_is_blocked(&self) {
         eventually("a session waits for a lock", async || {

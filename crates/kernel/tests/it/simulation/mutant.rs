@@ -25,6 +25,16 @@ pub(crate) enum Mutant {
     ClaimWithoutLock,
     /// A limit is changed without the shard's lock.
     UnfencedLimitChange,
+    /// A workspace's mark is moved without the shard's lock.
+    MarkOutsideLock,
+    /// A mark covers the number of the claim that moves it.
+    MarkCoversOwn,
+    /// An item that gets a slot again keeps the number of its first claim.
+    NumberKept,
+    /// Each process draws several numbers at once and keeps them.
+    NumbersCached,
+    /// No sweep lowers a mark to what committed below it.
+    NoProbe,
     /// A node interrupted by a crash comes back under its next attempt.
     CrashIsAnAttempt,
     /// Whose item is the oldest is asked first, full or not.

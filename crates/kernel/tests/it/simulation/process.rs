@@ -18,6 +18,7 @@ use kernel::queue::{self, Decision, StartOutcome};
 use super::machine::{Machine, StepContext, StepOutcome};
 use super::mutant::Mutant;
 use super::remote::Remote;
+use super::store::marks_move;
 use super::store::{EndReason, Fence, Guard, Ix, MAX_ATTEMPTS, Pid};
 
 /// A process without a successful heartbeat for this long aborts all its work.
@@ -71,7 +72,8 @@ impl Task {
 enum ClaimStage {
     Lock,
     Count,
-    Take(usize),
+    /// How many to take, under which number.
+    Take(usize, u64),
 }
 
 #[derive(Debug)]
@@ -200,10 +202,22 @@ impl Process {
         let stage = match stage {
             ClaimStage::Lock if context.store.is(Mutant::ClaimWithoutLock) => ClaimStage::Count,
             ClaimStage::Lock if context.store.lock(workspace, claim) => ClaimStage::Count,
-            ClaimStage::Lock => ClaimStage::Lock,
-            ClaimStage::Count => ClaimStage::Take(context.store.room(workspace).min(want)),
-            ClaimStage::Take(count) => {
-                context.store.take(workspace, count, claim, self.id);
+            ClaimStage::Lock => {
+                if context.store.is(Mutant::MarkOutsideLock) {
+                    let number = context.store.draw(self.id);
+                    context.store.move_mark(workspace, number);
+                }
+                ClaimStage::Lock
+            }
+            ClaimStage::Count => {
+                let number = context.store.draw(self.id);
+                ClaimStage::Take(context.store.room(workspace).min(want), number)
+            }
+            ClaimStage::Take(count, number) => {
+                context.store.take(workspace, count, claim, self.id, number);
+                if marks_move(number) {
+                    context.store.move_mark(workspace, number);
+                }
                 context.store.unlock(claim);
                 if context.store.is_eligible(workspace) {
                     self.believe(context, workspace);

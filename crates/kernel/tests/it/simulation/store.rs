@@ -8,6 +8,7 @@
 //! Not here: what a run writes (`facts`), when these methods are called (`process`, `remote`, `world`).
 
 mod facts;
+mod marks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use kernel::run::node;
 use uuid::Uuid;
 
 pub(crate) use facts::{Fence, Fetched, Guard, NodeChange};
+use marks::Mark;
+pub(crate) use marks::marks_move;
 
 use super::judge::{Judge, Promise};
 use super::mutant::Mutant;
@@ -48,6 +51,8 @@ pub(crate) struct Workspace {
     pub(crate) weight: i32,
     /// How many may be at work: the limit, or those that held a slot when it was lowered.
     pub(crate) allowed: usize,
+    /// From where a claim counts its slots and reads its ready items.
+    mark: Mark,
 }
 
 #[derive(Debug)]
@@ -58,6 +63,10 @@ pub(crate) struct Item {
     pub(crate) attempts: u32,
     pub(crate) taken_over: bool,
     pub(crate) available_at: u64,
+    /// Its arrival. It may commit later.
+    rank: u64,
+    /// The number of the claim that gave it its slot.
+    number: u64,
 }
 
 /// What ended an execution, for the audit.
@@ -122,6 +131,9 @@ pub(crate) struct Store {
     keys: BTreeMap<u64, Ix>,
     /// Which transaction holds each shard's lock; a claim's goes by its claim id.
     locks: BTreeMap<i16, u64>,
+    /// The last number that a claim drew, and what a mutant keeps for each process.
+    drawn: u64,
+    cached: BTreeMap<Pid, u64>,
 }
 
 impl Store {
@@ -132,6 +144,7 @@ impl Store {
             limit: *limit,
             weight: *weight,
             allowed: *limit,
+            mark: Mark::default(),
         };
         let workspaces = limits.iter().zip(weights).enumerate().map(workspace).collect();
         Store {
@@ -143,6 +156,8 @@ impl Store {
             mutant,
             keys: BTreeMap::new(),
             locks: BTreeMap::new(),
+            drawn: 0,
+            cached: BTreeMap::new(),
         }
     }
 
@@ -171,6 +186,8 @@ impl Store {
             attempts: 0,
             taken_over: false,
             available_at: self.now,
+            rank: self.now.saturating_sub(marks::lateness(key)),
+            number: 0,
         };
         self.executions.push(Execution {
             workspace,
@@ -214,11 +231,6 @@ impl Store {
         self.executions.iter().filter(holds).count()
     }
 
-    /// How many more slots the workspace has, by a count.
-    pub(crate) fn room(&self, workspace: usize) -> usize {
-        self.workspaces[workspace].limit.saturating_sub(self.slots_held(workspace))
-    }
-
     pub(crate) fn is_ready(&self, ix: Ix) -> bool {
         let item = &self.executions[ix].item;
         item.status == queue::Status::Pending && item.available_at <= self.now
@@ -230,14 +242,15 @@ impl Store {
         items.any(|ix| self.is_ready(ix)) && self.room(workspace) > 0
     }
 
-    /// Claims up to `count` ready items of a workspace, oldest first.
-    pub(crate) fn take(&mut self, workspace: usize, count: usize, claim: u64, claimer: Pid) {
-        let ready = |ix: &Ix| self.executions[*ix].workspace == workspace && self.is_ready(*ix);
-        let items: Vec<Ix> = (0..self.executions.len()).filter(ready).take(count).collect();
+    /// Claims up to `count` ready items of a workspace from its mark on, oldest first, under the claim's number.
+    pub(crate) fn take(&mut self, workspace: usize, count: usize, claim: u64, claimer: Pid, number: u64) {
+        let items: Vec<Ix> = self.ready_from_mark(workspace).take(count).collect();
+        let keeps = self.is(Mutant::NumberKept);
         for ix in &items {
             let item = &mut self.executions[*ix].item;
             item.status = item.status.after(Step::Claim).expect("a ready item can be claimed");
             (item.claim, item.claimed_by) = (claim, claimer);
+            item.number = if keeps && item.number > 0 { item.number } else { number };
         }
         let (held, limit) = (self.slots_held(workspace), self.workspaces[workspace].limit);
         if held > limit && !items.is_empty() {

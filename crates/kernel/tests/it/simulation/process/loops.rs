@@ -42,8 +42,9 @@ impl Process {
         self.believed.insert(workspace);
     }
 
-    fn sweep(&mut self, context: &StepContext<'_>) {
+    fn sweep(&mut self, context: &mut StepContext<'_>) {
         for workspace in 0..context.store.workspaces.len() {
+            context.store.probe(workspace);
             if context.store.is_eligible(workspace) {
                 self.believe(context, workspace);
             }
