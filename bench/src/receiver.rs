@@ -164,7 +164,7 @@ pub fn value_of(n: i64, i: i64) -> i64 {
 }
 
 /// The value that a node of this name returns for request `n`.
-pub fn value(node: &str, n: i64) -> i64 {
+pub fn output_of(node: &str, n: i64) -> i64 {
     let sum: i64 = node.bytes().map(i64::from).sum();
     n * 1_000 + sum
 }
@@ -180,7 +180,7 @@ async fn hit(State(state): State<Arc<Shared>>, Query(hit): Query<Hit>) -> Respon
     if hit.flaky && nth == 0 {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
-    let value = hit.i.map_or_else(|| value(&hit.node, hit.n), |i| value_of(hit.n, i));
+    let value = hit.i.map_or_else(|| output_of(&hit.node, hit.n), |i| value_of(hit.n, i));
     Json(json!({ "value": value })).into_response()
 }
 

@@ -2562,7 +2562,7 @@ CREATE FUNCTION forebay_r1.finish_candidates(p_claim uuid, p_candidate bigint, p
      WHERE candidate.claimed_by = p_claim AND candidate.more;
 $$;
 
-CREATE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
+CREATE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_retry boolean) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -2576,7 +2576,7 @@ BEGIN
      WHERE projection.id = p_id AND projection.status = 'processing';
     v_ended := FOUND;
     PERFORM set_config('forebay.claim', '', true);
-    IF NOT p_again THEN
+    IF NOT p_retry THEN
         UPDATE forebay.workflow_queue_job job SET retry_from = NULL WHERE job.id = p_id;
     END IF;
     RETURN v_ended;

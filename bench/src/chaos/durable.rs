@@ -21,7 +21,7 @@ use super::api::StartRequest;
 use super::setup::{Setup, Stage, Tenant};
 use super::{ChaosOptions, Leases, Outcome, log, ms, seconds};
 use crate::random::Random;
-use crate::receiver::{Policy, Receiver, value};
+use crate::receiver::{Policy, Receiver, output_of};
 use crate::report::{machine, progress, rss_mb, say};
 use check::{DurableEvidence, DurableVerdict};
 
@@ -121,12 +121,12 @@ fn document(receiver: &Receiver, delay: &str) -> Value {
 fn expected(n: i64) -> Value {
     let left = n % 2 == 0;
     json!({
-        "joined": value("a", n),
+        "joined": output_of("a", n),
         "picked": if left { "true" } else { "false" },
         "left": if left { "COMPLETED" } else { "SKIPPED" },
-        "flaky": value("flaky", n),
-        "b": value("b", n),
-        "end": value("end", n),
+        "flaky": output_of("flaky", n),
+        "b": output_of("b", n),
+        "end": output_of("end", n),
     })
 }
 

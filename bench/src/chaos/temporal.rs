@@ -33,7 +33,7 @@ use super::outage::wait_until_ended;
 use super::setup::{Setup, Stage, Tenant};
 use super::{ChaosOptions, Leases, Outcome, log, ms, seconds};
 use crate::random::Random;
-use crate::receiver::{Policy, Receiver, value};
+use crate::receiver::{Policy, Receiver, output_of};
 use crate::report::{machine, say};
 use server::{Runs, TemporalServer};
 
@@ -173,7 +173,7 @@ fn documents(receiver: &Receiver) -> Vec<Value> {
 
 /// The expected output of an execution of that definition.
 fn expected(definition: &str, n: i64) -> Value {
-    json!({ "value": if definition == "instant" { n } else { value("a", n) } })
+    json!({ "value": if definition == "instant" { n } else { output_of("a", n) } })
 }
 
 /// The service on its Temporal, and the load on both.

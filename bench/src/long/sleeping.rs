@@ -2,9 +2,9 @@
 //! is woken.
 //!
 //! Invariants
-//! - All of them are parked before anything is measured: no owner, one open wait each.
-//! - A wake-up runs from the answer, by the database's clock in its transaction, to the recorded end. So it includes
-//!   the commit of the answer.
+//! - All executions are parked before anything is measured: each has no owner and one open wait.
+//! - The time to wake up is measured from the answer to the execution's recorded end, both by the database's clock. The
+//!   clock is read in the answer's transaction, so the time includes the answer's commit.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

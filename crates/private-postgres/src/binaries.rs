@@ -53,8 +53,8 @@ impl Binaries {
     }
 }
 
-/// The installation to use. `given` replaces the search. `data_major` is the version of the data in `data_dir`. None:
-/// there is no data.
+/// Chooses the PostgreSQL installation to run. If `given` is set, it is used and nothing is searched. `data_major` is
+/// the major version of the data in `data_dir`, or None if there is no data yet.
 pub(super) fn find(
     given: Option<&Path>,
     search_path: Option<&OsStr>,

@@ -200,9 +200,9 @@ BEGIN
      WHERE job.id = p_id AND job.claimed_via = 'sql';
 END $fn$;
 
--- Ends a processing job under its current claim: failed if there is an error, else completed. Returns whether it ended
--- the job. A failed job is retried only with p_again.
-CREATE OR REPLACE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean)
+-- Ends a job in status processing, if its current claim is unchanged: failed if there is an error, else completed.
+-- Returns whether it changed the job. If p_retry is false, a failed job is not retried.
+CREATE OR REPLACE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_retry boolean)
 RETURNS boolean
 LANGUAGE plpgsql AS $fn$
 DECLARE
@@ -216,7 +216,7 @@ BEGIN
      WHERE projection.id = p_id AND projection.status = 'processing';
     v_ended := FOUND;
     PERFORM set_config('forebay.claim', '', true);
-    IF NOT p_again THEN
+    IF NOT p_retry THEN
         UPDATE forebay.workflow_queue_job job SET retry_from = NULL WHERE job.id = p_id;
     END IF;
     RETURN v_ended;

@@ -31,7 +31,7 @@ const SESSION: &str = "-c search_path= -c idle_in_transaction_session_timeout=10
 
 /// Why a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum UrlError {
+pub enum DatabaseUrlError {
     #[error("the database URL is invalid: {0}")]
     Malformed(tokio_postgres::Error),
     #[error("the database URL requires TLS, but no certificate authority is installed on this machine")]
@@ -57,8 +57,8 @@ impl std::fmt::Debug for Target {
 
 impl Target {
     /// Parses a URL such as `postgresql://user:password@host/database?sslmode=require`.
-    pub fn new(url: &str) -> Result<Target, UrlError> {
-        let mut config = Config::from_str(url).map_err(UrlError::Malformed)?;
+    pub fn new(url: &str) -> Result<Target, DatabaseUrlError> {
+        let mut config = Config::from_str(url).map_err(DatabaseUrlError::Malformed)?;
         if config.get_application_name().is_none() {
             config.application_name("forebay");
         }
@@ -76,7 +76,7 @@ impl Target {
     }
 
     /// A pool of at most `size` connections.
-    pub fn pool(&self, size: usize) -> Result<Pool, UrlError> {
+    pub fn pool(&self, size: usize) -> Result<Pool, DatabaseUrlError> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = match &self.tls {
             Some(tls) => Manager::from_config(self.config.clone(), tls.clone(), recycling),
@@ -91,7 +91,7 @@ impl Target {
             .create_timeout(Some(Duration::from_secs(5)))
             .recycle_timeout(Some(Duration::from_secs(5)))
             .build()
-            .map_err(|error| UrlError::Pool(error.to_string()))
+            .map_err(|error| DatabaseUrlError::Pool(error.to_string()))
     }
 
     /// Opens one connection outside any pool. The task that drives it ends with it.
@@ -155,7 +155,7 @@ async fn forward<S, T>(
 /// With `sslmode=prefer`, the default, TLS is used if the server offers it. An attacker could remove that offer, so
 /// checking a certificate would prove nothing, and none is checked. With `sslmode=require`, the certificate is checked
 /// against this machine's certificate authorities.
-fn tls(config: &Config) -> Result<MakeRustlsConnect, UrlError> {
+fn tls(config: &Config) -> Result<MakeRustlsConnect, DatabaseUrlError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
         rustls::ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
@@ -163,7 +163,7 @@ fn tls(config: &Config) -> Result<MakeRustlsConnect, UrlError> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
-            return Err(UrlError::NoAuthorities);
+            return Err(DatabaseUrlError::NoAuthorities);
         }
         builder.with_root_certificates(roots).with_no_client_auth()
     } else {

@@ -194,7 +194,10 @@ impl Store {
             )));
         }
         if !job::may_retry(job.retry_count) {
-            return Err(Error::Conflict(format!("the job failed {} times and cannot be retried", job.retry_count)));
+            return Err(Error::Conflict(format!(
+                "the job has failed {} times, which is the maximum, so it cannot be retried",
+                job.retry_count
+            )));
         }
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;

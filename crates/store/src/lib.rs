@@ -43,7 +43,7 @@ use uuid::Uuid;
 
 pub use error::Error;
 
-use connect::{Target, UrlError};
+use connect::{DatabaseUrlError, Target};
 
 /// Access to the database over one connection pool. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 impl Store {
     /// A store that uses at most `connections` connections, opened as they are needed.
-    pub fn new(target: &Target, connections: usize) -> Result<Store, UrlError> {
+    pub fn new(target: &Target, connections: usize) -> Result<Store, DatabaseUrlError> {
         Ok(Store { pool: target.pool(connections)? })
     }
 

@@ -35,7 +35,7 @@ pub struct Recipients<'a> {
 
 /// Why a channel cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JoinError {
+pub enum ChannelJoinError {
     #[error("ConfigurationError: a channel has at most {MOST} postgres_changes")]
     TooMany,
     #[error("ConfigurationError: postgres_changes must be a list of objects")]
@@ -55,15 +55,15 @@ pub enum JoinError {
 }
 
 /// Reads the payload of a join. Returns its bindings, and the entries of the reply.
-pub fn read_join(join: &Value) -> Result<(Vec<Binding>, Vec<Value>), JoinError> {
+pub fn read_join(join: &Value) -> Result<(Vec<Binding>, Vec<Value>), ChannelJoinError> {
     let asked = match join.pointer("/config/postgres_changes") {
         None | Some(Value::Null) => &[],
         Some(Value::Array(asked)) => asked.as_slice(),
-        Some(_) => return Err(JoinError::Shape),
+        Some(_) => return Err(ChannelJoinError::Shape),
     };
     let asked: Vec<&Value> = asked.iter().filter(|entry| !entry.is_null()).collect();
     if asked.len() > MOST {
-        return Err(JoinError::TooMany);
+        return Err(ChannelJoinError::TooMany);
     }
     let mut bindings = Vec::new();
     let mut echoed = Vec::new();
@@ -80,34 +80,34 @@ pub fn read_join(join: &Value) -> Result<(Vec<Binding>, Vec<Value>), JoinError> 
     Ok((bindings, echoed))
 }
 
-fn binding(id: u64, entry: &Value) -> Result<Binding, JoinError> {
+fn binding(id: u64, entry: &Value) -> Result<Binding, ChannelJoinError> {
     let text = |name: &str| match entry.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(_) => Err(JoinError::Shape),
+        Some(_) => Err(ChannelJoinError::Shape),
     };
     let (event, schema, table) = (text("event")?, text("schema")?, text("table")?);
     let op = match event.unwrap_or("*") {
         "*" => None,
-        name => Some(Op::parse(&name.to_ascii_uppercase()).ok_or_else(|| JoinError::Event(name.to_owned()))?),
+        name => Some(Op::parse(&name.to_ascii_uppercase()).ok_or_else(|| ChannelJoinError::Event(name.to_owned()))?),
     };
     let (schema, table) = (schema.unwrap_or(SCHEMA), table.unwrap_or("*"));
     if ![SCHEMA, "*"].contains(&schema) || ![TABLE, "*"].contains(&table) {
-        return Err(JoinError::Unpublished { schema: schema.to_owned(), table: table.to_owned() });
+        return Err(ChannelJoinError::Unpublished { schema: schema.to_owned(), table: table.to_owned() });
     }
     let filter = Filter::parse(text("filter")?.unwrap_or_default())?;
     Ok(Binding { id, op, filter, columns: selected(entry.get("select"))? })
 }
 
-fn selected(select: Option<&Value>) -> Result<Option<Vec<Column>>, JoinError> {
+fn selected(select: Option<&Value>) -> Result<Option<Vec<Column>>, ChannelJoinError> {
     let names = match select {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Array(names)) => names,
-        Some(_) => return Err(JoinError::Select),
+        Some(_) => return Err(ChannelJoinError::Select),
     };
     let column = |name: &Value| {
-        let name = name.as_str().ok_or(JoinError::Select)?;
-        table::find(name).ok_or_else(|| JoinError::Column(name.to_owned()))
+        let name = name.as_str().ok_or(ChannelJoinError::Select)?;
+        table::find(name).ok_or_else(|| ChannelJoinError::Column(name.to_owned()))
     };
     let columns: Vec<Column> = names.iter().map(column).collect::<Result<_, _>>()?;
     Ok(Some(columns).filter(|columns| !columns.is_empty()))

@@ -158,7 +158,7 @@ impl JobVerdict {
         self.failures += life.failed;
         let late = case.late();
         match life.ends() {
-            0 => self.find(|v| &mut v.lost, || format!("the job of {event} has no end: {life:?}")),
+            0 => self.find(|v| &mut v.lost, || format!("the job of {event} neither completed nor failed: {life:?}")),
             1 if late.is_empty() => self.ended_once += 1,
             _ => self.find(|v| &mut v.ended_twice, || format!("the job of {event}: {late:?} in addition to {life:?}")),
         }

@@ -2,7 +2,7 @@
 //! lost all of its rows.
 //!
 //! Invariants
-//! - Every column of every row is compared, by the database's own text form.
+//! - The rows before and after are compared in every column, as PostgreSQL prints them (`::text`).
 
 use std::path::Path;
 

@@ -39,7 +39,8 @@ pub fn next(trigger: &Value, most: u32) -> Result<u32, Failure> {
     check(next, most).map(|()| next)
 }
 
-/// Fails if an execution of this generation must not start.
+/// Fails if an execution of this generation must not start: a chain of executions that start each other would become
+/// longer than `most`.
 pub fn check(generation: u32, most: u32) -> Result<(), Failure> {
     if generation <= most {
         return Ok(());

@@ -33,7 +33,7 @@ table! {
     DEFINITION_GONE: "Workflow definition not found" Warn, ["queue_item_id", "definition_id"],
         "The definition of an item was deleted. The item ends FAILED.";
     EXECUTION_GONE: "Execution not found for retry" Warn, ["execution_id", "queue_item_id"],
-        "The row of an item's execution is missing: somebody deleted it.";
+        "The execution of a queue item has no row: the row was deleted in the database, not by the service.";
     REGISTERED: "Process registered" Info, ["process_id"],
         "The first heartbeat under this id succeeded.";
     LEASE_EXPIRED: "Process lease expired; runs dropped" Warn, ["process_id", "reason"],

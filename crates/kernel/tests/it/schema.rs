@@ -72,8 +72,8 @@ fn the_page_of_kinds_is_current() {
         "# Kinds of nodes\n\nEach kind of node, and the fields of its `with`. A test generates this page from the \
         code of the kernel. The endpoint `GET /api/v1/workflow/nodes` returns the same with a JSON Schema for each \
         kind.\n\nThe manner of a kind says how engines perform it: it `computes`, `calls` another system, `waits` for \
-        a time, `waits_for_answer` from outside, `spawns` a child, or `loops` over items.\n\nAny text may contain \
-        `${{ }}`. A field that contains it is checked at run time, when its value is known.\n"
+        a time, `waits_for_answer` from outside, `spawns` a child, or `loops` over items.\n\nAny text field may \
+        contain expressions, written `${{ … }}`. The value of such a field is checked at run time, when it is known.\n"
             .to_owned();
     for kind in Kind::ALL {
         let about = kind::describe(kind);

@@ -44,7 +44,7 @@ impl Code {
         match self {
             Code::NotFound => ("not_found", StatusCode::NOT_FOUND, "Not found"),
             Code::WorkspaceMismatch => {
-                ("workspace_mismatch", StatusCode::FORBIDDEN, "The request names a workspace that it may not use")
+                ("workspace_mismatch", StatusCode::FORBIDDEN, "The request names a workspace that its key may not use")
             }
             Code::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "This key does not have the required permission"),
             Code::Unauthenticated => ("unauthenticated", StatusCode::UNAUTHORIZED, "The request has no valid key"),

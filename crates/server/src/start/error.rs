@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use engine::outbound;
-use store::connect::UrlError;
+use store::connect::DatabaseUrlError;
 use store::migrate::MigrateError;
 
 use crate::config::Invalid;
@@ -16,7 +16,7 @@ pub enum StartError {
     #[error("database.url is empty: set a PostgreSQL URL, or use `forebay dev`, which runs its own PostgreSQL")]
     NoDatabase,
     #[error(transparent)]
-    Url(#[from] UrlError),
+    Url(#[from] DatabaseUrlError),
     #[error(transparent)]
     Migrate(#[from] MigrateError),
     #[error(

@@ -1,6 +1,7 @@
--- Makes delayed items ready once they are due. An item with a key, or of a limited definition, waits for that limit
--- first. A ready item gets at least the rank from which claims read, as in functions/shared/unblock.sql. The condition
--- uses statement_timestamp(), because clock_timestamp() is volatile and can never be an index condition.
+-- Makes delayed items ready once they are due. A due item that has a concurrency key, or whose definition has a limit,
+-- is not ready yet: it waits for free room under that limit. A ready item gets at least the rank from which claims
+-- read, as in functions/shared/unblock.sql. The condition uses statement_timestamp(), because
+-- clock_timestamp() is volatile and can never be an index condition.
 WITH due_items AS MATERIALIZED (
     SELECT id FROM forebay.execution_queue
      WHERE stage = forebay.stage_delayed() AND available_at <= statement_timestamp()
