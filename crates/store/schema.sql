@@ -2659,18 +2659,6 @@ CREATE FUNCTION forebay_r1.folded_jobs() RETURNS SETOF public.workflow_queue_pro
      WHERE last.event_type <> 'workflow.queue.retired'
 $$;
 
-CREATE FUNCTION forebay_r1.hand_over(p_id uuid, p_owner uuid) RETURNS void
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-BEGIN
-    UPDATE forebay.execution_queue item SET owner = p_owner WHERE item.id = p_id AND item.status = 'DISPATCHED';
-    DELETE FROM forebay.run_request request WHERE request.execution_id = p_id AND NOT request.ends;
-    UPDATE forebay.run_request request SET owner = p_owner, wake_at = NULL
-     WHERE request.execution_id = p_id AND request.ends;
-END $$;
-
 CREATE FUNCTION forebay_r1.heartbeat(p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting integer, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(kind text, shard smallint, id uuid, runs bigint)
     LANGUAGE plpgsql
     AS $$
@@ -4038,6 +4026,18 @@ BEGIN
            (SELECT coalesce(sum(workspaces.max_running), 0)::bigint FROM workspaces),
            (SELECT coalesce(max(first_in_line.age), 0) FROM first_in_line WHERE first_in_line.has_slot),
            (SELECT coalesce(max(first_in_line.age), 0) FROM first_in_line WHERE NOT first_in_line.has_slot);
+END $$;
+
+CREATE FUNCTION forebay_r1.set_run_owner(p_id uuid, p_owner uuid) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    UPDATE forebay.execution_queue item SET owner = p_owner WHERE item.id = p_id AND item.status = 'DISPATCHED';
+    DELETE FROM forebay.run_request request WHERE request.execution_id = p_id AND NOT request.ends;
+    UPDATE forebay.run_request request SET owner = p_owner, wake_at = NULL
+     WHERE request.execution_id = p_id AND request.ends;
 END $$;
 
 CREATE FUNCTION forebay_r1.start_attempts(p_executions uuid[], p_owners uuid[], p_epochs bigint[], p_nodes text[], p_iterations integer[], p_inputs jsonb[]) RETURNS TABLE(attempt_at bigint, held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, begun boolean)

@@ -46,7 +46,7 @@ struct Size {
     /// Items of each flood that wait at any time.
     waiting: i64,
     /// Within this time another process must own the runs of a dead one.
-    adopted_within: Duration,
+    taken_over_within: Duration,
     patience: Duration,
 }
 
@@ -56,8 +56,8 @@ impl Size {
         let leases = Leases { poll, ..Leases::of(short) };
         let (kills, every, waiting) =
             if short { (3, Duration::from_secs(6), 15) } else { (9, Duration::from_secs(20), 40) };
-        let adopted_within = ms(leases.runs + 2 * CALL_MS);
-        Size { leases, kills, every, waiting, adopted_within, patience: Duration::from_secs(120) }
+        let taken_over_within = ms(leases.runs + 2 * CALL_MS);
+        Size { leases, kills, every, waiting, taken_over_within, patience: Duration::from_secs(120) }
     }
 }
 
@@ -223,9 +223,9 @@ impl Run {
             .context("read the executions of the quiet workspace")?;
         let (quiet_started, waited): (i64, Option<f64>) = (row.get(0), row.get(1));
         let quiet_wait = Duration::from_secs_f64(waited.unwrap_or_default().max(0.0));
-        let adopted = seen.adopted_max(&kills);
+        let taken_over = seen.taken_over_max(&kills);
         let broken = broken(&[
-            ("adopted_max_s", adopted > self.size.adopted_within),
+            ("adopted_max_s", taken_over > self.size.taken_over_within),
             ("quiet_wait_max_s", quiet_wait > QUIET_WITHIN),
             ("unowned_shards", !seen.unowned_shards.is_empty()),
             ("lost", lost > 0),
@@ -237,8 +237,8 @@ impl Run {
             "run": "crowded",
             "mutant": mutant.map(Mutant::name),
             "kills": kills.len(),
-            "adopted_max_s": seconds(adopted),
-            "adopted_within_s": seconds(self.size.adopted_within),
+            "adopted_max_s": seconds(taken_over),
+            "adopted_within_s": seconds(self.size.taken_over_within),
             "quiet_started": quiet_started,
             "quiet_wait_max_s": seconds(quiet_wait),
             "unowned_shards": seen.unowned_shards.len(),

@@ -316,7 +316,7 @@ impl Engine for Embedded {
         true
     }
 
-    fn adopt(&self, process: ProcessId, begun: Vec<Begun>) {
+    fn run_begun(&self, process: ProcessId, begun: Vec<Begun>) {
         for begun in begun {
             match execution::rerun::is_seeded(&begun.trigger) {
                 false => self.spawn(process, begun, Vec::new(), false, false),

@@ -61,11 +61,11 @@ pub trait Engine: Send + Sync + 'static {
     fn capacity(&self) -> usize;
 
     /// True if the claiming process also runs the execution. The item may then be claimed, begun and `DISPATCHED` in
-    /// one commit, and `adopt` receives the begun executions.
+    /// one commit, and `run_begun` receives the begun executions.
     fn begins_with_claim(&self) -> bool;
 
     /// Runs executions that began in the same commit as their claim.
-    fn adopt(&self, process: ProcessId, begun: Vec<Begun>);
+    fn run_begun(&self, process: ProcessId, begun: Vec<Begun>);
 
     /// Reads what the start requests of these executions need, all at once. Only a hint: `start` reads what is missing.
     fn prepare_starts(&self, _executions: Vec<ExecutionId>) -> BoxFuture<'_, ()> {

@@ -112,8 +112,8 @@ impl Engine for TestEngine {
         false
     }
 
-    /// No execution begins in the commit of its claim, so there is nothing to adopt.
-    fn adopt(&self, _process: ProcessId, _begun: Vec<Begun>) {}
+    /// No execution begins in the commit of its claim, so there is nothing to run.
+    fn run_begun(&self, _process: ProcessId, _begun: Vec<Begun>) {}
 
     fn start(&self, _process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, StartOutcome> {
         Box::pin(async move {

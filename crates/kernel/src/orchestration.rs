@@ -69,7 +69,7 @@ impl Target {
 /// What a target in flight is doing, as far as a rule of this machine depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetState {
-    /// An earlier owner of the run began the target, and the present owner has not adopted it yet.
+    /// An earlier owner of the run began the target, and the present owner has not performed it yet.
     BegunEarlier,
     /// Its child execution is running.
     Child,
@@ -238,13 +238,13 @@ impl Orchestration {
         waits.map(|(at, _)| *at)
     }
 
-    /// Records that the present owner performs the target from now on. Returns whether an earlier owner had begun it.
-    pub fn adopt(&mut self, at: Target) -> bool {
-        let begun = self.state(at) == Some(TargetState::BegunEarlier);
-        if begun {
+    /// Clears the mark that an earlier owner began this target. Returns whether it was set.
+    pub fn take_begun_earlier(&mut self, at: Target) -> bool {
+        let begun_earlier = self.state(at) == Some(TargetState::BegunEarlier);
+        if begun_earlier {
             self.states.remove(&at);
         }
-        begun
+        begun_earlier
     }
 
     fn open_loop(

@@ -121,7 +121,7 @@ pub enum StartOutcome {
 
 /// What to do with the item after an engine's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum StartDecision {
     MarkDispatched,
     /// Return the item to PENDING after a backoff; this spends one attempt.
     Requeue {
@@ -149,25 +149,26 @@ pub enum Decision {
 /// Decides what to do after a start. `attempts` counts the attempts already spent. `in_doubt` says that an
 /// earlier start of this item was ambiguous, reached an unavailable engine or was taken over. So the
 /// execution may be running although the engine refused this start.
-pub fn decide(outcome: StartOutcome, attempts: u32, max_attempts: u32, in_doubt: bool) -> Decision {
+pub fn after_start(outcome: StartOutcome, attempts: u32, max_attempts: u32, in_doubt: bool) -> StartDecision {
     match outcome {
-        StartOutcome::Started | StartOutcome::AlreadyStarted => Decision::MarkDispatched,
-        StartOutcome::Refused(reason) if in_doubt => Decision::Describe { reason },
-        StartOutcome::Refused(reason) if attempts + 1 >= max_attempts => Decision::GiveUp { reason },
-        StartOutcome::Refused(reason) => Decision::Requeue { reason, backoff: failure::dispatch_backoff(attempts + 1) },
-        StartOutcome::Unavailable(reason) => Decision::Hold { reason },
-        StartOutcome::Ambiguous(reason) => Decision::Repeat { reason },
+        StartOutcome::Started | StartOutcome::AlreadyStarted => StartDecision::MarkDispatched,
+        StartOutcome::Refused(reason) if in_doubt => StartDecision::Describe { reason },
+        StartOutcome::Refused(reason) if attempts + 1 >= max_attempts => StartDecision::GiveUp { reason },
+        StartOutcome::Refused(reason) => {
+            StartDecision::Requeue { reason, backoff: failure::dispatch_backoff(attempts + 1) }
+        }
+        StartOutcome::Unavailable(reason) => StartDecision::Hold { reason },
+        StartOutcome::Ambiguous(reason) => StartDecision::Repeat { reason },
     }
 }
 
-/// Decides about an item whose start the engine refused, although an earlier claimer, which died, may have started it
-/// already. So the engine was asked with `Describe`. If it knows the execution, the earlier start succeeded. If not,
-/// the refusal is an attempt: otherwise an item that the engine always refuses would never fail, and would keep its
-/// slot for ever. If the earlier start arrives after all, `execution::begin` stops it, because nothing is performed
-/// without a slot.
-pub fn described(known: bool, reason: String, attempts: u32, max_attempts: u32) -> Decision {
+/// Decides about an item whose start the engine refused, although an earlier start of it is in doubt. So the engine was
+/// asked with `Describe`. If it knows the execution, the earlier start succeeded. If not, the refusal is an attempt:
+/// otherwise an item that the engine always refuses would never fail, and would keep its slot for ever. If the earlier
+/// start arrives after all, `execution::begin` stops it, because nothing is performed without a slot.
+pub fn described(known: bool, reason: String, attempts: u32, max_attempts: u32) -> StartDecision {
     let outcome = if known { StartOutcome::AlreadyStarted } else { StartOutcome::Refused(reason) };
-    decide(outcome, attempts, max_attempts, false)
+    after_start(outcome, attempts, max_attempts, false)
 }
 
 /// How many milliseconds of waiting one step of priority is worth in the order of the queue.

@@ -125,7 +125,7 @@ fn headers(fields: &mut Fields<'_, '_>) -> Vec<String> {
 
 /// The input and the trigger of the execution that a request starts. A body that is not an object becomes the field
 /// `body` of an object.
-pub fn decide(
+pub fn input_and_trigger(
     rule: &Rule,
     id: Uuid,
     body: Value,

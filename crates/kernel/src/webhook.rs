@@ -133,7 +133,7 @@ pub enum DeliveryDecision {
 }
 
 /// Decides what follows from an attempt. Attempts count from 1; `age` is the time since the first one.
-pub fn decide(response: DeliveryResponse, delivery: Uuid, attempt: u32, age: Duration) -> DeliveryDecision {
+pub fn after_attempt(response: DeliveryResponse, delivery: Uuid, attempt: u32, age: Duration) -> DeliveryDecision {
     let asked = match response {
         DeliveryResponse::Status { status: 200..=299, .. } => return DeliveryDecision::Delivered,
         DeliveryResponse::Status { status: 410, .. } => return DeliveryDecision::ReceiverGone,

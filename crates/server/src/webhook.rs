@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use kernel::ids::WorkspaceId;
 use kernel::run::failure::Class;
 use kernel::signals::metrics;
-use kernel::webhook::{DeliveryDecision, DeliveryResponse, decide, message, signatures};
+use kernel::webhook::{DeliveryDecision, DeliveryResponse, after_attempt, message, signatures};
 use store::Store;
 use store::webhook::delivery::{AttemptResult, ClaimLimits, ClaimedDelivery};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -175,7 +175,7 @@ impl WebhookDeliverer {
         if keys.is_empty() {
             let none = DeliveryResponse::NoResponse(Class::ExecutionError);
             let result = unsent("the webhook's secret cannot be decrypted: ask the operator of this service");
-            return (decide(none, delivery.id, delivery.attempt, delivery.age), result);
+            return (after_attempt(none, delivery.id, delivery.attempt, delivery.age), result);
         }
         let request = request(delivery, url, message(ended), keys);
         let (answer, result) = match self.outbound.send(request).await {
@@ -196,7 +196,7 @@ impl WebhookDeliverer {
                 AttemptResult { status: None, error: Some(failure.message), unsent: false },
             ),
         };
-        (decide(answer, delivery.id, delivery.attempt, delivery.age), result)
+        (after_attempt(answer, delivery.id, delivery.attempt, delivery.age), result)
     }
 }
 

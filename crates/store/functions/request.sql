@@ -37,7 +37,7 @@ END $fn$;
 
 -- A process resumes a run: the queue item names it, and its requests wait for it. Wakes are over, because the new
 -- owner reads everything that is stored about the run.
-CREATE OR REPLACE FUNCTION forebay_r1.hand_over(p_id uuid, p_owner uuid) RETURNS void
+CREATE OR REPLACE FUNCTION forebay_r1.set_run_owner(p_id uuid, p_owner uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 BEGIN

@@ -6,13 +6,13 @@
 //!   everything that follows.
 //! - A new owner reads the node rows in a later statement than the one that made it the owner.
 //!
-//! Not here: changes of owner (`adopt`), what to do next (`kernel::run`), performing nodes (`engine`).
+//! Not here: changes of owner (`owner`), what to do next (`kernel::run`), performing nodes (`engine`).
 
-pub mod adopt;
 pub mod attempt;
 pub mod child;
-pub mod handed_over;
+pub mod dispatched_run;
 pub mod iteration;
+pub mod owner;
 mod stored_node;
 
 use std::time::Duration;

@@ -106,8 +106,8 @@ impl Engine for Temporal {
         false
     }
 
-    /// With this engine no execution begins in the commit of its claim, so there is nothing to adopt.
-    fn adopt(&self, _process: ProcessId, _begun: Vec<Begun>) {}
+    /// With this engine no execution begins in the commit of its claim, so there is nothing to run.
+    fn run_begun(&self, _process: ProcessId, _begun: Vec<Begun>) {}
 
     fn prepare_starts(&self, executions: Vec<ExecutionId>) -> BoxFuture<'_, ()> {
         Box::pin(async move {

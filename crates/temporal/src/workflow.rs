@@ -30,7 +30,7 @@ use temporalio_sdk::{ContinueAsNewOptions, SyncWorkflowContext, WorkflowContext,
 
 use crate::activities::RunActivities;
 use crate::message::{BeginRequest, BeginResult, CompleteRequest, CompletedRun, Input, NodeResult, Output};
-use drive::{DriveEnd, Driver};
+use drive::{DriveEnd, WorkflowDriver};
 use options::recorded;
 
 #[workflow]
@@ -59,7 +59,7 @@ impl WorkflowOrchestration {
             BeginResult::Over => return Err(WorkflowTermination::cancelled()),
         };
         let context = &*context;
-        let mut driver = Driver::new(context, owner, *state, &input).map_err(fault)?;
+        let mut driver = WorkflowDriver::new(context, owner, *state, &input).map_err(fault)?;
         let hold = driver.hold;
         match driver.drive().await? {
             DriveEnd::Over(outcome) => {

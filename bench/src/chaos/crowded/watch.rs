@@ -38,7 +38,7 @@ pub(super) struct Observed {
 
 impl Observed {
     /// The longest time that a run of a killed process had no other owner.
-    pub(super) fn adopted_max(&self, kills: &[Kill]) -> Duration {
+    pub(super) fn taken_over_max(&self, kills: &[Kill]) -> Duration {
         let longest = kills.iter().filter_map(|kill| Some(self.owned_until.get(&kill.name)? - kill.at)).max();
         Duration::from_micros(longest.and_then(|longest| u64::try_from(longest).ok()).unwrap_or_default())
     }

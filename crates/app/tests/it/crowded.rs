@@ -44,7 +44,7 @@ async fn enqueue_in_sql(world: &World, tenant: &Tenant, definition: &str) -> Str
 }
 
 #[tokio::test]
-async fn a_full_process_adopts_the_runs_of_a_dead_one_before_it_starts_anything_new() {
+async fn a_full_process_takes_over_the_runs_of_a_dead_one_before_it_starts_anything_new() {
     let settings = [FULL_AT_NINE, MORTAL].concat();
     let world = World::with(&settings).await;
     let mut other = world.another(&settings).await;
@@ -65,7 +65,7 @@ async fn a_full_process_adopts_the_runs_of_a_dead_one_before_it_starts_anything_
         let (tenant, id) = mine(&world, &all).await;
         cancel(&tenant, &id).await;
         let expected = if left == 0 { vec![10] } else { vec![10, left] };
-        until("another is adopted", async || (owned(&world).await == expected).then_some(())).await;
+        until("another is taken over", async || (owned(&world).await == expected).then_some(())).await;
     }
     assert_eq!(world.count("workflow_execution WHERE started_at IS NOT NULL").await, started, "nothing new began");
     for _ in 0..2 {

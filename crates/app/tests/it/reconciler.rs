@@ -16,7 +16,7 @@ async fn scene(mode: &str) -> Scene {
     Scene::with(mode, &[NOT_YET]).await
 }
 
-/// Everything that was handed over was so two hours ago.
+/// Makes every dispatched item two hours older.
 async fn age(scene: &Scene) {
     scene.world.run_sql("UPDATE execution_queue SET dispatched_at = dispatched_at - interval '2 hours'").await;
 }

@@ -75,7 +75,7 @@ pub(super) enum RunMessage {
 /// Finished work: its node, its result, and how long it took.
 type Finished = (NodeRef, FlightResult, Duration);
 
-pub(super) struct Driver {
+pub(super) struct TreeDriver {
     shared: Arc<Shared>,
     process: ProcessId,
     /// The owner and epoch that fence every record of the tree.
@@ -114,7 +114,7 @@ pub(super) struct Driver {
     lost: bool,
 }
 
-impl Driver {
+impl TreeDriver {
     /// Resumes a run from its stored nodes. A new run has none.
     pub(super) fn new(
         shared: Arc<Shared>,
@@ -124,9 +124,9 @@ impl Driver {
         stored: Vec<StoredNode>,
         canceling: bool,
         inbox: mpsc::UnboundedReceiver<RunMessage>,
-    ) -> Driver {
+    ) -> TreeDriver {
         let stop = Stop::at_resume(canceling, begun.deadline_in.is_zero(), false);
-        let mut driver = Driver {
+        let mut driver = TreeDriver {
             shared,
             process,
             hold: Ownership { execution: begun.execution, owner: process, epoch: begun.epoch },
@@ -248,7 +248,7 @@ impl Driver {
             Effect::Wait { at, attempt, wait } => self.schedule_retry(NodeRef::of(ix, at), attempt, wait),
             Effect::CheckWait { at } => self.check_wait(NodeRef::of(ix, at)),
             Effect::Abort { at } => self.abort(NodeRef::of(ix, at)),
-            Effect::Find { at } => self.find_first(NodeRef::of(ix, at)),
+            Effect::Find { at } => self.find_begun_earlier(NodeRef::of(ix, at)),
             Effect::StopChild { at, stop } => self.stop_child(NodeRef::of(ix, at), stop),
             Effect::Collect { node, failed } => self.collect(NodeRef::node(ix, node), failed),
             Effect::Finish(outcome) => self.finish(ix, &outcome).await,

@@ -17,7 +17,7 @@ use store::run::attempt::Ownership;
 use store::run::{End, Record, StoredNode};
 use tokio::sync::mpsc;
 
-use super::run::{Driver, RunMessage};
+use super::run::{RunMessage, TreeDriver};
 use super::writer::RecordReply;
 use super::{RunExit, Shared};
 use crate::attempt::child::load_version;
@@ -58,7 +58,7 @@ impl Shared {
             Ok(version) => version,
             Err(failure) => return self.fail_run(process, &begun, failure).await,
         };
-        let driver = Driver::new(Arc::clone(&self), process, begun, version, stored, canceling, inbox);
+        let driver = TreeDriver::new(Arc::clone(&self), process, begun, version, stored, canceling, inbox);
         Box::pin(driver.drive()).await
     }
 

@@ -127,7 +127,7 @@ impl World {
         let (store, engine, id) = (self.database.store.clone(), process.engine.clone(), process.id);
         Awake(tokio::spawn(async move {
             loop {
-                let woken = store.adopt_due(id, NAME, 10).await.expect("an answer");
+                let woken = store.wake_due(id, NAME, 10).await.expect("an answer");
                 engine.resume(id, &woken, false).await.expect("resumed");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -147,7 +147,8 @@ impl World {
         let to = self.process().await;
         let silence = LivenessRule { dead_after: Duration::from_secs(15), steady: false };
         let store = &self.database.store;
-        let orphans = store.adopt_orphans(&[self.workspace.shard()], to.id, silence, NAME, 100).await.expect("orphans");
+        let orphans =
+            store.take_over_orphans(&[self.workspace.shard()], to.id, silence, NAME, 100).await.expect("orphans");
         let ids: Vec<ExecutionId> = orphans.iter().map(|orphan| orphan.execution).collect();
         to.engine.resume(to.id, &ids, false).await.expect("resumed");
         to

@@ -149,9 +149,9 @@ async fn a_long_wait_is_parked_and_woken_by_a_cancel() {
     until("no process holds it while it waits", async || process.engine.held_runs().is_empty()).await;
     assert_eq!(world.leftovers().await, (1, 1), "it keeps its slot");
     let store = &world.database.store;
-    assert!(store.adopt_due(process.id, NAME, 10).await.expect("an answer").is_empty(), "it is not due");
+    assert!(store.wake_due(process.id, NAME, 10).await.expect("an answer").is_empty(), "it is not due");
     assert_eq!(store.cancel(id, world.workspace, "test").await.expect("an answer"), Canceled::Requested(None));
-    let woken = store.adopt_due(process.id, NAME, 10).await.expect("an answer");
+    let woken = store.wake_due(process.id, NAME, 10).await.expect("an answer");
     assert_eq!(woken, [id]);
     process.engine.resume(process.id, &woken, false).await.expect("resumed");
     let execution = world.ended(id).await;
@@ -177,7 +177,7 @@ async fn a_parked_wait_ends_at_its_stored_time() {
         .await
         .expect("moved");
     client.batch_execute("UPDATE run_request SET wake_at = now() WHERE wake_at IS NOT NULL").await.expect("moved");
-    let woken = world.database.store.adopt_due(process.id, NAME, 10).await.expect("an answer");
+    let woken = world.database.store.wake_due(process.id, NAME, 10).await.expect("an answer");
     process.engine.resume(process.id, &woken, false).await.expect("resumed");
     assert_eq!(world.ended(id).await.status, Status::Completed);
 }

@@ -130,7 +130,7 @@ async fn a_tree_that_only_waits_is_held_by_nobody_and_an_answer_wakes_it() {
     parked(&world, &process, id).await;
     assert_eq!(world.leftovers().await, (1, 1), "it keeps its slot");
     let store = &world.database.store;
-    assert!(store.adopt_due(process.id, NAME, 10).await.expect("an answer").is_empty(), "nothing wakes it");
+    assert!(store.wake_due(process.id, NAME, 10).await.expect("an answer").is_empty(), "nothing wakes it");
 
     let sql = "SELECT id FROM workflow_execution WHERE parent IS NOT NULL";
     let row = world.database.client().await.query_one(sql, &[]).await.expect("the child");
@@ -141,7 +141,7 @@ async fn a_tree_that_only_waits_is_held_by_nobody_and_an_answer_wakes_it() {
         matches!(observed, AnswerOutcome::Accepted(Some(ref call)) if call.holder == id),
         "its root listens: {observed:?}"
     );
-    let woken = store.adopt_due(process.id, NAME, 10).await.expect("an answer");
+    let woken = store.wake_due(process.id, NAME, 10).await.expect("an answer");
     assert_eq!(woken, [id]);
     process.engine.resume(process.id, &woken, false).await.expect("resumed");
     assert_eq!(world.ended(id).await.status, Status::Completed);
@@ -342,7 +342,7 @@ async fn a_wide_tree_has_so_many_children_in_memory_and_the_rest_wait_their_turn
         let place = WaitKey { execution: ExecutionId(row.get(0)), node, iteration: 0 };
         store.answer(&place, None, &json!(null), "key:test").await.expect("an answer");
     }
-    let woken = store.adopt_due(process.id, NAME, 10).await.expect("an answer");
+    let woken = store.wake_due(process.id, NAME, 10).await.expect("an answer");
     process.engine.resume(process.id, &woken, false).await.expect("resumed");
     let done = "workflow_execution WHERE depth = 2 AND status = 'COMPLETED'";
     until("the answers are applied", async || count(&world, done).await == 20).await;
@@ -350,7 +350,7 @@ async fn a_wide_tree_has_so_many_children_in_memory_and_the_rest_wait_their_turn
     parked(&world, &process, id).await;
     assert_eq!(count(&world, open).await, 256);
     store.cancel(id, world.workspace, "test").await.expect("a cancel");
-    let woken = store.adopt_due(process.id, NAME, 10).await.expect("an answer");
+    let woken = store.wake_due(process.id, NAME, 10).await.expect("an answer");
     process.engine.resume(process.id, &woken, false).await.expect("resumed");
     assert_eq!(world.ended(id).await.status, Status::Canceled);
     assert_eq!(count(&world, "workflow_execution_node WHERE completed_at IS NULL").await, 0);

@@ -207,7 +207,7 @@ impl World {
         let claims = store.claim(&asks, claim, process, begins).await.expect("a claim");
         for item in claims.items {
             match item.begun {
-                Some(begun) => engine.adopt(process, vec![begun]),
+                Some(begun) => engine.run_begun(process, vec![begun]),
                 None => {
                     let answer = engine.start(process, item.item.execution()).await;
                     assert!(matches!(answer, StartOutcome::Started), "{answer:?}");

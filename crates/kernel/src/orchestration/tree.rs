@@ -50,12 +50,12 @@ impl<K: Copy + Ord> Children<K> {
     }
 
     /// May a node at this depth start its child now? If not, the node waits, and a later call of another method returns
-    /// it when its turn comes. `again`: an earlier owner began the node, so it may have a child already.
-    pub fn admit(&mut self, (at, attempt): (K, u32), depth: u32, again: bool) -> bool {
+    /// it when its turn comes. `begun_earlier`: an earlier owner began the node, so it may have a child already.
+    pub fn admit(&mut self, (at, attempt): (K, u32), depth: u32, begun_earlier: bool) -> bool {
         if self.open.contains_key(&at) {
             return true;
         }
-        if !again && !self.has_room(depth) {
+        if !begun_earlier && !self.has_room(depth) {
             self.waiting.entry(depth).or_default().push_back((at, attempt));
             return false;
         }

@@ -84,7 +84,7 @@ pub struct Given<'a> {
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsigned {
+pub enum SignatureError {
     #[error("the request is not signed: a header that its signature needs is missing")]
     Missing,
     #[error("the signature does not match the request")]
@@ -192,28 +192,29 @@ pub fn verify(
     given: Given<'_>,
     body: &[u8],
     now_s: i64,
-) -> Result<Option<String>, Unsigned> {
+) -> Result<Option<String>, SignatureError> {
     let needed = |header: &Option<String>, value: Option<&'_ str>| match header {
         None => Ok(String::new()),
-        Some(_) => value.map(|value| value.trim().to_owned()).ok_or(Unsigned::Missing),
+        Some(_) => value.map(|value| value.trim().to_owned()).ok_or(SignatureError::Missing),
     };
-    let text = given.signature.ok_or(Unsigned::Missing)?.trim();
+    let text = given.signature.ok_or(SignatureError::Missing)?.trim();
     let timestamp = needed(&signature.timestamp_header, given.timestamp)?;
     let id = needed(&signature.id_header, given.id)?;
     // The signed text has dots between its parts. With a dot in the id, another id and time could have the same text.
     if signature.id_header.is_some() && (id.is_empty() || id.len() > MAX_ID_LEN || id.contains('.')) {
-        return Err(Unsigned::Wrong);
+        return Err(SignatureError::Wrong);
     }
     let key = key(signature.scheme, secret)?;
     let mac = expected(signature, &key, &timestamp, &id, body);
-    let good = claimed(signature, text).into_iter().find(|claimed| mac.clone().verify_slice(claimed).is_ok());
-    let good = good.ok_or(Unsigned::Wrong)?;
+    let good =
+        decoded_signatures(signature, text).into_iter().find(|decoded| mac.clone().verify_slice(decoded).is_ok());
+    let good = good.ok_or(SignatureError::Wrong)?;
     // Checked last, because only the valid signature shows that the time is the sender's.
     if signature.timestamp_header.is_some() {
         let digits = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
-        let at: i64 = timestamp.parse().ok().filter(|_| digits).ok_or(Unsigned::Stale)?;
+        let at: i64 = timestamp.parse().ok().filter(|_| digits).ok_or(SignatureError::Stale)?;
         if now_s.saturating_sub(at).saturating_abs() > WINDOW_S {
-            return Err(Unsigned::Stale);
+            return Err(SignatureError::Stale);
         }
     }
     Ok(match (&signature.id_header, &signature.timestamp_header) {
@@ -224,17 +225,17 @@ pub fn verify(
 }
 
 /// The HMAC key: the secret itself, or for Standard Webhooks the decoded secret.
-fn key(scheme: Scheme, secret: &[u8]) -> Result<Vec<u8>, Unsigned> {
+fn key(scheme: Scheme, secret: &[u8]) -> Result<Vec<u8>, SignatureError> {
     if scheme == Scheme::Own {
         return Ok(secret.to_vec());
     }
     let bare = secret.trim_ascii();
     let bare = bare.strip_prefix(SECRET_PREFIX.as_bytes()).unwrap_or(bare);
-    STANDARD.decode(bare).ok().filter(|key| !key.is_empty()).ok_or(Unsigned::Secret)
+    STANDARD.decode(bare).ok().filter(|key| !key.is_empty()).ok_or(SignatureError::Secret)
 }
 
 /// The decoded signatures in a header. Signatures that cannot be decoded are left out.
-fn claimed(signature: &Signature, text: &str) -> Vec<Vec<u8>> {
+fn decoded_signatures(signature: &Signature, text: &str) -> Vec<Vec<u8>> {
     let decoded = |encoded: &str, encoding| match encoding {
         Encoding::Hex => unhex(encoded),
         Encoding::Base64 => STANDARD.decode(encoded).ok().filter(|mac| mac.len() == MAC_LEN),

@@ -61,7 +61,7 @@ fn an_impossible_schedule_is_refused_with_the_field() {
 #[test]
 fn a_body_is_the_input_unless_a_mapping_says_otherwise() {
     let headers = BTreeMap::from([("x-event".to_owned(), "push".to_owned())]);
-    let run = |rule: &Rule, body: Value| decide(rule, Uuid::nil(), body, &headers);
+    let run = |rule: &Rule, body: Value| input_and_trigger(rule, Uuid::nil(), body, &headers);
     let (input, trigger) = run(&Rule::default(), json!({ "a": 1 })).expect("a start");
     assert_eq!(input, json!({ "a": 1 }));
     assert_eq!((&trigger["type"], &trigger["headers"]["x-event"]), (&json!("http"), &json!("push")));

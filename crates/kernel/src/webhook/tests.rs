@@ -5,7 +5,7 @@ use super::*;
 const ID: Uuid = Uuid::from_u128(7);
 
 fn after(status: u16, attempt: u32, age_s: u64) -> DeliveryDecision {
-    decide(DeliveryResponse::Status { status, wait: None }, ID, attempt, Duration::from_secs(age_s))
+    after_attempt(DeliveryResponse::Status { status, wait: None }, ID, attempt, Duration::from_secs(age_s))
 }
 
 #[test]
@@ -19,12 +19,12 @@ fn what_is_taken_is_delivered_and_all_else_is_tried_for_a_day() {
     assert_eq!(after(410, 1, 0), DeliveryDecision::ReceiverGone);
     assert_eq!(after(500, 20, TRIED_FOR.as_secs() - 60), DeliveryDecision::Failed, "the next would be too late");
     assert!(matches!(
-        decide(DeliveryResponse::NoResponse(Class::Timeout), ID, 1, Duration::ZERO),
+        after_attempt(DeliveryResponse::NoResponse(Class::Timeout), ID, 1, Duration::ZERO),
         DeliveryDecision::RetryAfter(_)
     ));
     for class in [Class::SecurityError, Class::ValidationError] {
         assert_eq!(
-            decide(DeliveryResponse::NoResponse(class), ID, 1, Duration::ZERO),
+            after_attempt(DeliveryResponse::NoResponse(class), ID, 1, Duration::ZERO),
             DeliveryDecision::Failed,
             "{class:?}"
         );
@@ -44,9 +44,9 @@ fn waits_grow_are_spread_and_heed_the_receiver() {
     }
     assert_ne!(waits[8], waits[9], "each attempt has its own jitter");
     let asked = DeliveryResponse::Status { status: 429, wait: Some(Duration::from_secs(900)) };
-    assert_eq!(decide(asked, ID, 1, Duration::ZERO), DeliveryDecision::RetryAfter(Duration::from_secs(900)));
+    assert_eq!(after_attempt(asked, ID, 1, Duration::ZERO), DeliveryDecision::RetryAfter(Duration::from_secs(900)));
     let never = DeliveryResponse::Status { status: 503, wait: Some(TRIED_FOR) };
-    assert_eq!(decide(never, ID, 1, Duration::from_secs(1)), DeliveryDecision::Failed);
+    assert_eq!(after_attempt(never, ID, 1, Duration::from_secs(1)), DeliveryDecision::Failed);
 }
 
 #[test]

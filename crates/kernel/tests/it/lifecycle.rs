@@ -3,7 +3,7 @@
 //! Invariants
 //! - The snapshots and `docs/reference/lifecycle.md` are made from the kernel alone. `UPDATE_EXPECT=1` writes both.
 //!
-//! Not here: when a step happens (`queue::decide`, `run`).
+//! Not here: when a step happens (`queue::after_start`, `run`).
 
 use std::fmt::{Debug, Write as _};
 

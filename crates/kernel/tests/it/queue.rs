@@ -3,16 +3,16 @@
 //! Not here: which errors the decisions prevent (`simulation`).
 
 use expect_test::expect;
-use kernel::queue::{Decision, StartOutcome, decide, described};
+use kernel::queue::{StartDecision, StartOutcome, after_start, described};
 
-fn tell(decision: Decision) -> String {
+fn tell(decision: StartDecision) -> String {
     match decision {
-        Decision::MarkDispatched => "mark dispatched".to_owned(),
-        Decision::Requeue { backoff, .. } => format!("requeue after {} s", backoff.as_secs()),
-        Decision::GiveUp { .. } => "give up".to_owned(),
-        Decision::Hold { .. } => "hold".to_owned(),
-        Decision::Repeat { .. } => "repeat".to_owned(),
-        Decision::Describe { .. } => "describe".to_owned(),
+        StartDecision::MarkDispatched => "mark dispatched".to_owned(),
+        StartDecision::Requeue { backoff, .. } => format!("requeue after {} s", backoff.as_secs()),
+        StartDecision::GiveUp { .. } => "give up".to_owned(),
+        StartDecision::Hold { .. } => "hold".to_owned(),
+        StartDecision::Repeat { .. } => "repeat".to_owned(),
+        StartDecision::Describe { .. } => "describe".to_owned(),
     }
 }
 
@@ -29,7 +29,7 @@ fn every_answer_leads_somewhere_and_only_refusals_are_attempts() {
     let mut observed = String::new();
     for (name, answer) in answers {
         for (doubt, about) in [(false, ""), (true, " in doubt")] {
-            let decisions = [0, 1, 2].map(|attempts| tell(decide(answer.clone(), attempts, 3, doubt)));
+            let decisions = [0, 1, 2].map(|attempts| tell(after_start(answer.clone(), attempts, 3, doubt)));
             observed += &format!("{name}{about}: {}\n", decisions.join(", "));
         }
     }

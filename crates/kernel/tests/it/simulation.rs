@@ -61,7 +61,6 @@ fn the_simulation_covers_every_rare_path() {
         activity behind its successor
         activity falls silent
         activity finds its node settled
-        adopts
         answer received
         begin after the end
         begin granted
@@ -89,6 +88,7 @@ fn the_simulation_covers_every_rare_path() {
         start below the mark
         suspect waits to be alone
         takeover
+        takes a run over
         wakes
         what an earlier owner made is found
         write of an item without its claim

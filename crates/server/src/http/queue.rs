@@ -94,8 +94,8 @@ const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 async fn stuck(api: &Api, row: &store::queue::QueueItem) -> Option<RunProblem> {
     let engine = api.engine.control.as_ref().filter(|engine| engine.location().is_some())?;
     let after = ms(api.settings.engine.reconcile_after_ms);
-    let handed_over = row.dispatched_at.filter(|_| row.facts.status == Status::Dispatched)?;
-    let since = Duration::try_from(Timestamp::now().duration_since(handed_over)).unwrap_or_default();
+    let dispatched_at = row.dispatched_at.filter(|_| row.facts.status == Status::Dispatched)?;
+    let since = Duration::try_from(Timestamp::now().duration_since(dispatched_at)).unwrap_or_default();
     if since < after {
         return None;
     }

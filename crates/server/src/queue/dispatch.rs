@@ -1,6 +1,6 @@
 //! The dispatcher: picks workspaces in turn from a ring (round robin), claims their items, and starts them.
 //!
-//!     notification · poll · freed slot ──▶ ring ──claim──▶ embedded engine: adopts the run that the claim began
+//!     notification · poll · freed slot ──▶ ring ──claim──▶ embedded engine: runs what the claim began
 //!                                                      └▶ external engine: item claimed, run started, item marked
 //!
 //! Invariants

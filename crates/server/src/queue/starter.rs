@@ -23,7 +23,7 @@ use futures_util::future::join_all;
 use kernel::execution;
 use kernel::ids::{ClaimId, ProcessId, QueueItemId};
 use kernel::queue::round_robin::Quota;
-use kernel::queue::{self, Decision, StartOutcome};
+use kernel::queue::{self, StartDecision, StartOutcome};
 use kernel::run::failure::{Class, Failure};
 use kernel::signals::{events, metrics, spans};
 use store::Store;
@@ -73,7 +73,7 @@ pub(crate) fn marks(store: &Store) -> Gather<(QueueItemId, ClaimId), ()> {
     Gather::new(LINGER, move |items: Vec<(QueueItemId, ClaimId)>| {
         let store = store.clone();
         // An item that is no longer claimed was marked when its run began, or another dispatcher has taken it over.
-        async move { store.mark_started(&items).await.map(|_| vec![(); items.len()]) }
+        async move { store.mark_dispatched_by_claims(&items).await.map(|_| vec![(); items.len()]) }
     })
 }
 
@@ -110,7 +110,7 @@ impl Starter {
         let mut rest = Vec::new();
         for item in &mut claims.items {
             match item.begun.take() {
-                Some(begun) => self.hand_over(process, item, begun, flow),
+                Some(begun) => self.run_begun(process, item, begun, flow),
                 None => rest.push(item.clone()),
             }
         }
@@ -120,11 +120,11 @@ impl Starter {
         Ok(claims)
     }
 
-    /// Hands a run to the engine that the claim statement itself began and marked as dispatched.
-    fn hand_over(&self, process: ProcessId, item: &ClaimedItem, begun: Begun, flow: &Span) {
+    /// Gives the engine a run that the claim statement itself began and marked as dispatched.
+    fn run_begun(&self, process: ProcessId, item: &ClaimedItem, begun: Begun, flow: &Span) {
         item_span(flow, item).in_scope(|| {
             log_event!(events::DISPATCHING, queue_item_id = %item.item, definition_id = %item.definition);
-            dispatch_span(self.engine.name()).in_scope(|| self.engine.adopt(process, vec![begun]));
+            dispatch_span(self.engine.name()).in_scope(|| self.engine.run_begun(process, vec![begun]));
             drop(tracing::debug_span!(spans::MARK_DISPATCHED.name).entered());
             record_dispatched(item, Duration::ZERO);
         });
@@ -216,7 +216,7 @@ impl Starter {
             // answered too late.
             in_doubt = true;
             // An item that is held back waits in `permits`, for the breaker, and not for `pause`.
-            if matches!(decision, Decision::Hold { .. }) {
+            if matches!(decision, StartDecision::Hold { .. }) {
                 continue;
             }
             if !self.sleep(pause).await {
@@ -259,18 +259,18 @@ impl Starter {
         }
     }
 
-    async fn decide(&self, item: &ClaimedItem, answer: StartOutcome, in_doubt: bool) -> Decision {
+    async fn decide(&self, item: &ClaimedItem, answer: StartOutcome, in_doubt: bool) -> StartDecision {
         let max = match &answer {
             StartOutcome::Refused(_) => self.max_attempts(item).await,
             _ => self.settings.max_attempts,
         };
-        match queue::decide(answer, item.attempts, max, in_doubt) {
-            Decision::Describe { reason } => match self.engine.describe(item.item.execution()).await {
+        match queue::after_start(answer, item.attempts, max, in_doubt) {
+            StartDecision::Describe { reason } => match self.engine.describe(item.item.execution()).await {
                 Ok(described) => {
                     let known = !matches!(described, RunDescription::Unknown);
                     queue::described(known, reason, item.attempts, max)
                 }
-                Err(reason) => Decision::Repeat { reason },
+                Err(reason) => StartDecision::Repeat { reason },
             },
             decision => decision,
         }
@@ -286,22 +286,24 @@ impl Starter {
         &self,
         claim: ClaimId,
         item: &ClaimedItem,
-        decision: &Decision,
+        decision: &StartDecision,
         claimed: Instant,
     ) -> Result<bool, store::Error> {
         match decision {
-            Decision::MarkDispatched => {
+            StartDecision::MarkDispatched => {
                 let span = tracing::debug_span!(spans::MARK_DISPATCHED.name);
                 let took = claimed.elapsed();
                 self.marks.write((item.item, claim), 0).instrument(span).await?;
                 record_dispatched(item, took);
             }
-            Decision::Requeue { reason, backoff } => {
+            StartDecision::Requeue { reason, backoff } => {
                 self.store.requeue_refused(item.item, claim, reason, *backoff).await?;
                 self.notifier.notify_ready(item.workspace);
             }
-            Decision::GiveUp { reason } => self.fail(claim, item, Class::DispatchRefused, reason).await?,
-            Decision::Hold { .. } | Decision::Repeat { .. } | Decision::Describe { .. } => return Ok(false),
+            StartDecision::GiveUp { reason } => self.fail(claim, item, Class::DispatchRefused, reason).await?,
+            StartDecision::Hold { .. } | StartDecision::Repeat { .. } | StartDecision::Describe { .. } => {
+                return Ok(false);
+            }
         }
         Ok(true)
     }
@@ -335,12 +337,12 @@ fn record_dispatched(item: &ClaimedItem, since_claim: Duration) {
 }
 
 /// The metric label and the reason of a start request that failed; none if it succeeded.
-fn start_failure(decision: &Decision) -> Option<(&'static str, &str)> {
+fn start_failure(decision: &StartDecision) -> Option<(&'static str, &str)> {
     match decision {
-        Decision::MarkDispatched => None,
-        Decision::Requeue { reason, .. } | Decision::GiveUp { reason } => Some(("refused", reason)),
-        Decision::Hold { reason } => Some(("unavailable", reason)),
-        Decision::Repeat { reason } | Decision::Describe { reason } => Some(("ambiguous", reason)),
+        StartDecision::MarkDispatched => None,
+        StartDecision::Requeue { reason, .. } | StartDecision::GiveUp { reason } => Some(("refused", reason)),
+        StartDecision::Hold { reason } => Some(("unavailable", reason)),
+        StartDecision::Repeat { reason } | StartDecision::Describe { reason } => Some(("ambiguous", reason)),
     }
 }
 

@@ -16,7 +16,7 @@ use kernel::ids::{ClaimId, SHARDS};
 use kernel::signals::trace::TraceParent;
 use kernel::signals::{events, metrics};
 use store::queue::claim::ClaimedItem;
-use store::queue::takeover::TakenOver;
+use store::queue::takeover::TakenOverItem;
 use tokio::sync::watch;
 use tracing::Span;
 
@@ -86,15 +86,15 @@ impl Takeover {
         membership: &Membership,
         shards: &[i16],
         claim: ClaimId,
-    ) -> Result<Vec<TakenOver>, store::Error> {
+    ) -> Result<Vec<TakenOverItem>, store::Error> {
         let silence = membership.liveness_rule(ms(self.settings.claim_lease_ms));
         let stale = ms(self.starter.settings.stale_after_ms);
-        self.starter.store.take_over(shards, silence, stale, claim, membership.process).await
+        self.starter.store.take_over_items(shards, silence, stale, claim, membership.process).await
     }
 }
 
 /// The item as a claimed item whose execution may have started already (`in_doubt`).
-fn claimed(taken: TakenOver) -> ClaimedItem {
+fn claimed(taken: TakenOverItem) -> ClaimedItem {
     ClaimedItem {
         item: taken.item,
         workspace: taken.workspace,

@@ -42,7 +42,7 @@ impl DeadlineEnforcer {
         }
         let parked: Vec<ExecutionId> = parked.into_iter().map(|(execution, _)| execution).collect();
         if !parked.is_empty() {
-            self.store.wake_parked(&parked).await?;
+            self.store.make_parked_due(&parked).await?;
         }
         Ok(self.store.next_deadline().await?.map(|due| due.max(MIN_PAUSE)))
     }

@@ -70,7 +70,7 @@ impl EngineHealthCheck {
     async fn check_runs(&self) -> Result<Option<String>, store::Error> {
         let shards: Vec<i16> = (0..SHARDS).collect();
         let position = *self.position.lock();
-        let runs = self.store.handed_over(&shards, self.after, self.engine.name(), position, RUNS_PER_PASS).await?;
+        let runs = self.store.dispatched_runs(&shards, self.after, self.engine.name(), position, RUNS_PER_PASS).await?;
         let full = i64::try_from(runs.len()).is_ok_and(|found| found >= RUNS_PER_PASS);
         let next = runs.last().filter(|_| full).map(|run| run.execution);
         let mut observed = Vec::new();

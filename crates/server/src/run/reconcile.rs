@@ -31,7 +31,7 @@ use kernel::run::failure::{Class, Failure};
 use kernel::run::reconcile::{self, Reconciliation, RemoteState};
 use kernel::signals::metrics;
 use store::Store;
-use store::run::handed_over::HandedOver;
+use store::run::dispatched_run::DispatchedRun;
 use store::run::{End, Ending};
 use tokio::sync::watch;
 
@@ -72,7 +72,7 @@ pub(crate) struct ReconcilePosition {
 
 /// One run, and the decision of the kernel about it.
 struct JudgedRun {
-    run: HandedOver,
+    run: DispatchedRun,
     verdict: Reconciliation,
     /// How the run ends; none if it is left running.
     end: Option<End>,
@@ -84,7 +84,7 @@ impl Reconciler {
         let Some(membership) = self.membership.borrow().clone() else { return Ok(None) };
         let (Some(location), true) = (self.engine.location(), self.breaker.is_closed()) else { return Ok(None) };
         let ReconcilePosition { from, round } = *self.position.lock();
-        let runs = self.store.handed_over(&membership.shards, self.after, self.engine.name(), from, PAGE).await?;
+        let runs = self.store.dispatched_runs(&membership.shards, self.after, self.engine.name(), from, PAGE).await?;
         let full = i64::try_from(runs.len()).is_ok_and(|found| found >= PAGE);
         let next = runs.last().filter(|_| full).map(|run| run.execution);
         if let Some(other) = runs.iter().find_map(|run| run.location.clone().filter(|found| *found != location)) {
@@ -126,11 +126,11 @@ impl Reconciler {
         *self.position.lock() = position;
     }
 
-    async fn judge_all(&self, runs: Vec<HandedOver>, round: usize) -> Result<Vec<JudgedRun>, String> {
+    async fn judge_all(&self, runs: Vec<DispatchedRun>, round: usize) -> Result<Vec<JudgedRun>, String> {
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(Vec::new()) };
         let open = self.engine.open_runs(first.execution, last.execution).await?.unwrap_or_default();
         let groups = runs.len().div_ceil(DESCRIBED_PER_PASS);
-        let judge = |(index, run): (usize, HandedOver)| {
+        let judge = |(index, run): (usize, DispatchedRun)| {
             let is_described = index % groups == round % groups || !open.contains(&run.execution);
             async move { if is_described { self.judge(run).await } else { Ok(self.open(run)) } }
         };
@@ -138,7 +138,7 @@ impl Reconciler {
     }
 
     /// The decision about a run that the engine lists as open and that this pass does not describe.
-    fn open(&self, run: HandedOver) -> JudgedRun {
+    fn open(&self, run: DispatchedRun) -> JudgedRun {
         let verdict = reconcile::decide(run.status, RemoteState::Running);
         JudgedRun {
             run,
@@ -148,7 +148,7 @@ impl Reconciler {
         }
     }
 
-    async fn judge(&self, run: HandedOver) -> Result<JudgedRun, String> {
+    async fn judge(&self, run: DispatchedRun) -> Result<JudgedRun, String> {
         let described = self.engine.describe(run.execution).await?;
         let observation = RunObservation::from_description(run.status, &described);
         let (there, end) = match described {
@@ -182,7 +182,7 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn end(&self, run: HandedOver, verdict: Reconciliation, end: End) -> Result<(), store::Error> {
+    async fn end(&self, run: DispatchedRun, verdict: Reconciliation, end: End) -> Result<(), store::Error> {
         let outcome = end.outcome.name();
         let ending = Ending { execution: run.execution, claim: None, end };
         for ended in self.store.complete(&[ending], Some(run.status), "reconciler").await? {

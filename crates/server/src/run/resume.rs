@@ -27,7 +27,7 @@ use kernel::run::failure::{Class, Failure};
 use kernel::signals::{events, metrics};
 use store::Store;
 use store::queue::claim::LivenessRule;
-use store::run::adopt::AdoptedRun;
+use store::run::owner::TakenOverRun;
 use store::run::{End, Record};
 use tokio::sync::{Notify, watch};
 
@@ -56,7 +56,7 @@ impl RunResumer {
         let Some(membership) = self.membership.borrow().clone() else { return Ok(None) };
         let silence = membership.liveness_rule(ms(self.settings.run_lease_ms));
         let (mut failure, mut is_full) = (None, false);
-        // A process with room also adopts runs in shards whose owner has no room.
+        // A process with room also takes over runs in shards whose owner has no room.
         let mut groups = VecDeque::from([&membership.claim_shards[..]]);
         while let Some(shards) = groups.pop_front() {
             let room = self.engine.resume_capacity();
@@ -64,8 +64,8 @@ impl RunResumer {
                 is_full = true;
                 break;
             }
-            match self.adopt_from(shards, &membership, silence, room).await {
-                Ok(adopted) => is_full |= adopted >= room,
+            match self.take_over_shards(shards, &membership, silence, room).await {
+                Ok(taken_over) => is_full |= taken_over >= room,
                 // A failure in one shard delays no runs of the other shards.
                 Err(_) if shards.len() > 1 => groups.extend(shards.chunks(1)),
                 Err(error) => failure = Some(error),
@@ -93,7 +93,7 @@ impl RunResumer {
         Ok(is_urgent.then(|| ms(self.settings.heartbeat_ms) / 4))
     }
 
-    async fn adopt_from(
+    async fn take_over_shards(
         &self,
         shards: &[i16],
         membership: &Membership,
@@ -101,17 +101,17 @@ impl RunResumer {
         room: usize,
     ) -> Result<usize, store::Error> {
         let mut failure = None;
-        let orphans = self.store.adopt_orphans(shards, membership.process, silence, NAME, room).await?;
-        let adopted = orphans.len();
+        let orphans = self.store.take_over_orphans(shards, membership.process, silence, NAME, room).await?;
+        let taken_over = orphans.len();
         for orphan in orphans {
-            // This process already owns all adopted runs. So the death of each run's owner must be counted, even if
+            // This process already owns all these runs. So the death of each run's owner must be counted, even if
             // another run cannot be resumed.
-            failure = self.adopt(membership.process, orphan).await.err().or(failure);
+            failure = self.resume_orphan(membership.process, orphan).await.err().or(failure);
         }
-        failure.map_or(Ok(adopted), Err)
+        failure.map_or(Ok(taken_over), Err)
     }
 
-    async fn adopt(&self, process: ProcessId, orphan: AdoptedRun) -> Result<(), store::Error> {
+    async fn resume_orphan(&self, process: ProcessId, orphan: TakenOverRun) -> Result<(), store::Error> {
         if !orphan.dead {
             ::metrics::counter!(metrics::RUNS_TAKEN_OVER.name).increment(1);
             return self.engine.resume(process, &[orphan.execution], false).await;
@@ -129,7 +129,7 @@ impl RunResumer {
         }
     }
 
-    async fn give_up(&self, process: ProcessId, orphan: &AdoptedRun) -> Result<(), store::Error> {
+    async fn give_up(&self, process: ProcessId, orphan: &TakenOverRun) -> Result<(), store::Error> {
         let message = "ten times in a row, the process that ran this execution died before the execution made \
                        progress; look for a panic or a lack of memory in the logs of those processes";
         let error = Some(Failure::new(Class::CrashLoop, message));

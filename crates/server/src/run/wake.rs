@@ -1,8 +1,8 @@
 //! Wakes parked runs that are due or have a signal: this process becomes the owner of each such run and resumes it.
 //!
 //! Invariants
-//! - The statement that wakes runs adopts only runs without an owner, skips locked rows, and raises the run's epoch. So
-//!   no run is woken by two processes. A run whose row was locked is still due at the next pass.
+//! - The statement that wakes runs changes only runs without an owner, skips locked rows, and raises the run's epoch.
+//!   So no run is woken by two processes. A run whose row was locked is still due at the next pass.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl ParkedRunWaker {
         if room == 0 {
             return Ok(None);
         }
-        let woken = self.store.adopt_due(process, NAME, room).await?;
+        let woken = self.store.wake_due(process, NAME, room).await?;
         if !woken.is_empty() {
             self.engine.resume(process, &woken, false).await?;
             return Ok(Some(Duration::ZERO));

@@ -1,5 +1,5 @@
--- Counts runs with a slot in these shards whose owner is dead, by the rule of `adopt_orphans`, up to $5. Skips through
--- the index from owner to owner, so that runs of living owners and parked runs cost nothing.
+-- Counts runs with a slot in these shards whose owner is dead, by the rule of `take_over_orphans`, up to $5. Skips
+-- through the index from owner to owner, so that runs of living owners and parked runs cost nothing.
 WITH RECURSIVE owners (id) AS (
     (SELECT item.owner
        FROM forebay.execution_queue item

@@ -248,11 +248,11 @@ impl Store {
 
     /// Claimed → dispatched. Returns the items that this claim still held.
     pub async fn mark_dispatched(&self, items: &[QueueItemId], claim: ClaimId) -> Result<Vec<QueueItemId>, Error> {
-        self.mark_started(&items.iter().map(|item| (*item, claim)).collect::<Vec<_>>()).await
+        self.mark_dispatched_by_claims(&items.iter().map(|item| (*item, claim)).collect::<Vec<_>>()).await
     }
 
     /// Like `mark_dispatched`, for items of several claims.
-    pub async fn mark_started(&self, items: &[(QueueItemId, ClaimId)]) -> Result<Vec<QueueItemId>, Error> {
+    pub async fn mark_dispatched_by_claims(&self, items: &[(QueueItemId, ClaimId)]) -> Result<Vec<QueueItemId>, Error> {
         let (ids, claims): (Vec<Uuid>, Vec<Uuid>) = items.iter().map(|(item, claim)| (item.0, claim.0)).unzip();
         let rows = self.query(sql!("execution_queue/mark_dispatched"), &[&ids, &claims]).await?;
         rows.iter().map(|row| Ok(QueueItemId(row.try_get(0)?))).collect()

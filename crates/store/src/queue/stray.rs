@@ -4,7 +4,7 @@
 //! - If the execution row is missing, its queue item becomes a dead letter with an audit row. The item never disappears
 //!   silently.
 //!
-//! Not here: when to give a slot up (`server::queue::strays`), runs of an external engine (`run::handed_over`).
+//! Not here: when to give a slot up (`server::queue::strays`), runs of an external engine (`run::dispatched_run`).
 
 use kernel::ids::{ExecutionId, WorkspaceId};
 use tokio_postgres::Row;

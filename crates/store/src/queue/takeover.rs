@@ -1,6 +1,6 @@
 //! Takeover: if the claimer of an item is dead or slow, the item gets a new claim and keeps its slot.
 //!
-//! Not here: when to poll (`server::queue::takeover`), runs whose owner is dead (`run::adopt`).
+//! Not here: when to poll (`server::queue::takeover`), runs whose owner is dead (`run::owner`).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{Error, Store};
 
 /// An item that was taken over, under its new claim.
 #[derive(Clone, Debug)]
-pub struct TakenOver {
+pub struct TakenOverItem {
     pub item: QueueItemId,
     pub workspace: WorkspaceId,
     pub definition: DefinitionId,
@@ -25,14 +25,14 @@ pub struct TakenOver {
 
 impl Store {
     /// Takes over claimed items of these shards whose claimer is dead or slow. Their slots stay taken.
-    pub async fn take_over(
+    pub async fn take_over_items(
         &self,
         shards: &[i16],
         rule: LivenessRule,
         stale_after: Duration,
         claim: ClaimId,
         process: ProcessId,
-    ) -> Result<Vec<TakenOver>, Error> {
+    ) -> Result<Vec<TakenOverItem>, Error> {
         let rows = self
             .query(
                 sql!("execution_queue/takeover"),
@@ -47,7 +47,7 @@ impl Store {
             )
             .await?;
         let taken = |row: &Row| {
-            Ok(TakenOver {
+            Ok(TakenOverItem {
                 item: QueueItemId(row.try_get("id")?),
                 workspace: WorkspaceId(row.try_get("workspace_id")?),
                 definition: DefinitionId(row.try_get("workflow_definition_id")?),

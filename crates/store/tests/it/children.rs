@@ -281,9 +281,9 @@ async fn the_loops_see_only_roots() {
     );
     let park = Record { park: Some(Duration::from_secs(60)), ..record(&tree.root, vec![]) };
     assert!(store.record(tree.world.me, &[park], "test").await.expect("an answer")[0].held);
-    assert_eq!(store.adopt_due(tree.world.me, ENGINE, 10).await.expect("an answer"), []);
+    assert_eq!(store.wake_due(tree.world.me, ENGINE, 10).await.expect("an answer"), []);
     store.cancel(child.execution, child.workspace, "test").await.expect("an answer");
-    assert_eq!(store.adopt_due(tree.world.me, ENGINE, 10).await.expect("an answer"), [tree.root.execution]);
+    assert_eq!(store.wake_due(tree.world.me, ENGINE, 10).await.expect("an answer"), [tree.root.execution]);
 }
 
 #[tokio::test]

@@ -126,8 +126,11 @@ async fn a_start_under_a_claim_that_was_taken_over_may_still_begin() {
     world.store.end_process(first).await.expect("it ends");
     let silence = crate::support::UNSTEADY;
     let stale = crate::support::STALE_AFTER;
-    let taken =
-        world.store.take_over(&[workspace.shard()], silence, stale, ClaimId(new_id()), second).await.expect("taken");
+    let taken = world
+        .store
+        .take_over_items(&[workspace.shard()], silence, stale, ClaimId(new_id()), second)
+        .await
+        .expect("taken");
     assert_eq!(taken.len(), 1);
     assert_eq!(begin(&world, execution, first).await, "granted", "the slot matters, not the claim");
     assert_eq!(begin(&world, execution, second).await, "ended");

@@ -83,7 +83,7 @@ async fn recovery_reads_only_the_slots_it_looks_for() {
     let (dead, stale, semantics) = (DEAD_AFTER.as_secs_f64(), STALE_AFTER.as_secs_f64(), kernel::SEMANTICS);
     for mode in ["force_custom_plan", "force_generic_plan"] {
         world.client.batch_execute(&format!("SET plan_cache_mode = {mode}")).await.expect("a mode");
-        let orphans = sql!("workflow_execution/adopt_orphans");
+        let orphans = sql!("workflow_execution/take_over_orphans");
         let buffers = touched(&world, orphans, &[&shards, &me, &dead, &true, &ENGINE, &100_i64, &semantics]).await;
         assert!(buffers < FEW, "orphans: {buffers} buffers, {mode}");
         let takeover = sql!("execution_queue/takeover");
@@ -100,16 +100,16 @@ async fn recovery_reads_only_the_slots_it_looks_for() {
         }
         let buffers = touched(&world, sql!("workflow_execution/next_wake"), &[&ENGINE]).await;
         assert!(buffers < FEW, "the next wake-up: {buffers} buffers, {mode}");
-        let wake = sql!("workflow_execution/adopt_due");
+        let wake = sql!("workflow_execution/wake_due");
         let buffers = touched(&world, wake, &[&me, &100_i64, &ENGINE, &semantics]).await;
         assert!(buffers < FEW, "wake: {buffers} buffers, {mode}");
         let forget = touched(&world, sql!("process/delete_old"), &[]).await;
         assert!(forget < FEW, "forget: {forget} buffers, {mode}");
         // A page of ten, in the middle: it reads ten slots and their executions.
         let half: Uuid = world.get("SELECT (lpad(to_hex(500000), 12, '0') || '70008000000000000000')::uuid", &[]).await;
-        let handed_over = sql!("execution_queue/handed_over");
-        let buffers = touched(&world, handed_over, &[&shards, &0.0_f64, &half, &ENGINE, &10_i64]).await;
-        assert!(buffers < FEW, "handed over: {buffers} buffers, {mode}");
+        let dispatched_runs = sql!("execution_queue/dispatched_runs");
+        let buffers = touched(&world, dispatched_runs, &[&shards, &0.0_f64, &half, &ENGINE, &10_i64]).await;
+        assert!(buffers < FEW, "dispatched runs: {buffers} buffers, {mode}");
     }
     // It still finds what it looks for.
     let other = ProcessId(new_id());
@@ -118,7 +118,7 @@ async fn recovery_reads_only_the_slots_it_looks_for() {
         world.run_sql(&sql, &[&other.0]).await;
     }
     let silence = store::queue::claim::LivenessRule { dead_after: DEAD_AFTER, steady: true };
-    let orphans = world.store.adopt_orphans(&shards, world.me, silence, ENGINE, 10).await.expect("orphans");
+    let orphans = world.store.take_over_orphans(&shards, world.me, silence, ENGINE, 10).await.expect("orphans");
     assert_eq!(orphans.len(), 3);
     assert_eq!(world.store.owned_runs(world.me, ENGINE).await.expect("owned").len(), 3);
 }

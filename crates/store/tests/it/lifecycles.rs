@@ -113,7 +113,7 @@ async fn step_item(world: &World, of: &Item, step: queue::Step) {
         queue::Step::Takeover => {
             store.end_process(of.claimer).await.expect("it ends");
             let (shards, claim) = ([of.workspace.shard()], ClaimId(new_id()));
-            store.take_over(&shards, STEADY, STALE_AFTER, claim, world.me).await.expect("an answer");
+            store.take_over_items(&shards, STEADY, STALE_AFTER, claim, world.me).await.expect("an answer");
         }
         queue::Step::Dispatch => drop(store.mark_dispatched(&[item], of.claim).await.expect("an answer")),
         queue::Step::Requeue => decided(store.requeue_refused(item, of.claim, "refused", Duration::ZERO).await),

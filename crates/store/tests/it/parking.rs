@@ -75,12 +75,12 @@ async fn a_parked_run_wakes_at_its_deadline_if_that_is_sooner() {
 async fn a_parked_run_wakes_when_due_with_a_new_epoch() {
     let world = World::new().await;
     let run = parked(&world).await;
-    assert_eq!(world.store.adopt_due(world.me, ENGINE, 10).await.expect("woken"), []);
+    assert_eq!(world.store.wake_due(world.me, ENGINE, 10).await.expect("woken"), []);
     due(&world, run.execution).await;
     assert_eq!(world.store.next_wake(ENGINE).await.expect("a time"), Some(Duration::ZERO));
-    assert_eq!(world.store.adopt_due(world.me, "another engine", 10).await.expect("woken"), []);
-    assert_eq!(world.store.adopt_due(world.me, ENGINE, 0).await.expect("woken"), [], "no room");
-    assert_eq!(world.store.adopt_due(world.me, ENGINE, 10).await.expect("woken"), [run.execution]);
+    assert_eq!(world.store.wake_due(world.me, "another engine", 10).await.expect("woken"), []);
+    assert_eq!(world.store.wake_due(world.me, ENGINE, 0).await.expect("woken"), [], "no room");
+    assert_eq!(world.store.wake_due(world.me, ENGINE, 10).await.expect("woken"), [run.execution]);
     assert_eq!(world.store.owned_runs(world.me, ENGINE).await.expect("owned"), [(run.execution, run.epoch + 2)]);
     assert_eq!(world.store.next_wake(ENGINE).await.expect("a time"), None);
     let loaded = world.store.load_runs(world.me, &[run.execution]).await.expect("loaded");
@@ -96,7 +96,7 @@ async fn of_several_wakers_at_once_one_gets_the_run() {
         due(&world, run.execution).await;
         let wakers = [world.process().await, world.process().await, world.process().await, world.process().await];
         let woken = race(&world.store, 4, |racer, store| async move {
-            store.adopt_due(wakers[racer], ENGINE, 10).await.expect("an answer").len()
+            store.wake_due(wakers[racer], ENGINE, 10).await.expect("an answer").len()
         })
         .await;
         assert_eq!(woken.iter().sum::<usize>(), 1, "round {round}: {woken:?}");
@@ -113,7 +113,7 @@ async fn a_cancel_from_before_the_parking_wakes_the_run_at_once() {
     let outcome = world.store.cancel(run.execution, workspace, "test").await.expect("an answer");
     assert_eq!(outcome, Canceled::Requested(Some(world.me)));
     park(&world, &run).await;
-    assert_eq!(world.store.adopt_due(world.me, ENGINE, 10).await.expect("woken"), [run.execution]);
+    assert_eq!(world.store.wake_due(world.me, ENGINE, 10).await.expect("woken"), [run.execution]);
     assert!(world.store.load_runs(world.me, &[run.execution]).await.expect("loaded")[0].canceling);
 }
 
@@ -123,7 +123,7 @@ async fn canceling_a_parked_run_wakes_it_at_once() {
     let run = parked(&world).await;
     let outcome = world.store.cancel(run.execution, run.workspace, "test").await.expect("an answer");
     assert_eq!(outcome, Canceled::Requested(None), "nobody owns it");
-    assert_eq!(world.store.adopt_due(world.me, ENGINE, 10).await.expect("woken"), [run.execution]);
+    assert_eq!(world.store.wake_due(world.me, ENGINE, 10).await.expect("woken"), [run.execution]);
 }
 
 #[tokio::test]
@@ -140,9 +140,9 @@ async fn a_parked_run_past_its_deadline_is_found_and_woken() {
     let mut expected = [(run.execution, execution::Status::Running), (waiting, execution::Status::Pending)];
     expected.sort();
     assert_eq!(found, expected);
-    let woken = world.store.wake_parked(&[run.execution, waiting]).await.expect("woken");
+    let woken = world.store.make_parked_due(&[run.execution, waiting]).await.expect("woken");
     assert_eq!(woken, 1, "only the parked one");
-    assert_eq!(world.store.adopt_due(world.me, ENGINE, 10).await.expect("woken"), [run.execution]);
+    assert_eq!(world.store.wake_due(world.me, ENGINE, 10).await.expect("woken"), [run.execution]);
     assert_eq!(world.store.overdue_executions().await.expect("overdue").len(), 1, "an owner ends its own runs");
     let loaded = world.store.load_runs(world.me, &[run.execution]).await.expect("loaded");
     assert_eq!(loaded[0].begun.deadline_in, Duration::ZERO);
@@ -154,5 +154,5 @@ async fn a_run_of_newer_rules_is_not_woken_by_this_build() {
     let run = parked(&world).await;
     due(&world, run.execution).await;
     world.run_sql("UPDATE workflow_execution SET semantics = semantics + 1", &[]).await;
-    assert_eq!(world.store.adopt_due(world.me, ENGINE, 10).await.expect("woken"), []);
+    assert_eq!(world.store.wake_due(world.me, ENGINE, 10).await.expect("woken"), []);
 }

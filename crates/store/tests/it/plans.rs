@@ -195,9 +195,9 @@ async fn the_polling_loops_skip_the_backlog() {
         check("promote", sql!("execution_queue/promote"), &[]).await;
         check("next due", sql!("execution_queue/next_due"), &[]).await;
         check("takeover", sql!("execution_queue/takeover"), &[&vec![SHARD], &dead, &stale, &id, &me, &true]).await;
-        let orphans = sql!("workflow_execution/adopt_orphans");
+        let orphans = sql!("workflow_execution/take_over_orphans");
         check("orphans", orphans, &[&vec![SHARD], &me, &dead, &true, &engine, &room, &semantics]).await;
-        check("wake", sql!("workflow_execution/adopt_due"), &[&me, &room, &engine, &semantics]).await;
+        check("wake", sql!("workflow_execution/wake_due"), &[&me, &room, &engine, &semantics]).await;
         check("next wake", sql!("workflow_execution/next_wake"), &[&engine]).await;
         check("overdue", sql!("workflow_execution/overdue"), &[]).await;
         check("owned", sql!("workflow_execution/owned"), &[&me, &engine]).await;
@@ -225,7 +225,7 @@ async fn plans_made_while_the_queue_was_empty_are_not_kept_when_it_fills() {
         ("takeover", sql!("execution_queue/takeover"), format!("ARRAY[{SHARD}], 10, 300, '{id}', '{me}', true")),
         (
             "orphans",
-            sql!("workflow_execution/adopt_orphans"),
+            sql!("workflow_execution/take_over_orphans"),
             format!("ARRAY[{SHARD}], '{me}', 10, true, '{ENGINE}', 100, 1"),
         ),
     ];

@@ -116,7 +116,7 @@ async fn every_process_learns_how_many_runs_of_dead_processes_wait_for_room() {
     heartbeat_as(&world, dead, HeartbeatReport { waiting: 50, ..FULL }).await;
     world.silence(dead).await;
     assert_eq!(heartbeat_as(&world, other, HeartbeatReport { waiting: 4, ..FULL }).await.waiting, 7);
-    assert_eq!(heartbeat(&world, world.me).await.waiting, 4, "adopted runs no longer wait");
+    assert_eq!(heartbeat(&world, world.me).await.waiting, 4, "runs that were taken over no longer wait");
 }
 
 #[tokio::test]
@@ -190,9 +190,9 @@ async fn the_only_process_on_a_database_declares_all_others_ended() {
     assert_eq!(world.store.end_all_but(world.me).await.expect("an answer"), 2);
     assert!(heartbeat(&world, others[0]).await.declared_dead && heartbeat(&world, others[1]).await.declared_dead);
     assert!(!heartbeat(&world, world.me).await.declared_dead);
-    let adopted =
-        world.store.adopt_orphans(&[workspace.shard()], world.me, UNSTEADY, ENGINE, 10).await.expect("an answer");
-    assert_eq!(adopted[0].execution, run.execution, "without waiting for a lease");
+    let taken_over =
+        world.store.take_over_orphans(&[workspace.shard()], world.me, UNSTEADY, ENGINE, 10).await.expect("an answer");
+    assert_eq!(taken_over[0].execution, run.execution, "without waiting for a lease");
 }
 
 /// An older release with a function, created this many days ago.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, WorkspaceId};
-use kernel::queue::{Decision, StartOutcome, decide};
+use kernel::queue::{StartDecision, StartOutcome, after_start};
 use kernel::run::failure::{Class, Failure};
 use serde_json::json;
 use store::new_id;
@@ -175,8 +175,8 @@ async fn engine_down_items_keep_claim_and_slot_and_no_attempt_is_burnt() {
     let world = World::new().await;
     let (workspace, _, accepted) = pending(&world, 1).await;
     let (item, claim) = world.claim_one(world.me, workspace).await;
-    let decision = decide(StartOutcome::Unavailable("down".to_owned()), 0, 3, false);
-    assert!(matches!(decision, Decision::Hold { .. }));
+    let decision = after_start(StartOutcome::Unavailable("down".to_owned()), 0, 3, false);
+    assert!(matches!(decision, StartDecision::Hold { .. }));
     assert_eq!(world.state(accepted[0]).await, "PENDING, CLAIMED");
     assert_eq!(world.store.mark_dispatched(&[item], claim).await.expect("later"), [item]);
     assert_eq!(world.count("execution_queue WHERE attempt_count > 0").await, 0);
@@ -187,7 +187,8 @@ async fn start_failure_keeps_the_execution_and_triggers_retry() {
     let world = World::new().await;
     let (workspace, _, accepted) = pending(&world, 1).await;
     let (item, claim) = world.claim_one(world.me, workspace).await;
-    let Decision::Requeue { reason, backoff } = decide(StartOutcome::Refused("bad".to_owned()), 0, 3, false) else {
+    let StartDecision::Requeue { reason, backoff } = after_start(StartOutcome::Refused("bad".to_owned()), 0, 3, false)
+    else {
         panic!("not requeued");
     };
     assert_eq!(world.store.requeue_refused(item, claim, &reason, backoff).await.expect("requeued"), 1);
@@ -208,13 +209,13 @@ async fn max_attempts_reached_marks_item_as_failed() {
         let claim = ClaimId(new_id());
         let claims = world.claim_as(world.me, claim, None, workspace, 1).await;
         let item = &claims.items[0];
-        match decide(StartOutcome::Refused("too large".to_owned()), item.attempts, 3, item.in_doubt) {
-            Decision::Requeue { reason, .. } => {
+        match after_start(StartOutcome::Refused("too large".to_owned()), item.attempts, 3, item.in_doubt) {
+            StartDecision::Requeue { reason, .. } => {
                 result.push("requeued");
                 world.store.requeue_refused(item.item, claim, &reason, Duration::ZERO).await.expect("requeued");
                 world.store.promote().await.expect("promoted");
             }
-            Decision::GiveUp { reason } => {
+            StartDecision::GiveUp { reason } => {
                 result.push("given up");
                 let error = Some(Failure::new(Class::DispatchRefused, reason));
                 let end = End { outcome: Status::Failed, output: None, error };
@@ -266,7 +267,7 @@ async fn dispatcher_crash_while_items_in_claimed_state_is_recovered_by_takeover_
     world.run_sql(sql, &[]).await;
     let claim = ClaimId(new_id());
     let taken =
-        world.store.take_over(&[workspace.shard()], UNSTEADY, STALE_AFTER, claim, world.me).await.expect("taken");
+        world.store.take_over_items(&[workspace.shard()], UNSTEADY, STALE_AFTER, claim, world.me).await.expect("taken");
     assert_eq!(taken.len(), 3, "five minutes are the bound, even if the claimer lives");
     assert_eq!(world.stages(workspace).await, "slot 3", "not released to PENDING: the start may have happened");
     let items: Vec<_> = taken.iter().map(|item| item.item).collect();
@@ -285,8 +286,11 @@ async fn start_succeeded_but_mark_dispatched_failed_is_no_second_run() {
     assert!(matches!(first[0].1, BeginOutcome::Granted(_)));
     world.store.end_process(crashed).await.expect("it ends");
     let claim = ClaimId(new_id());
-    let taken =
-        world.store.take_over(&[workspace.shard()], UNSTEADY, STALE_AFTER, claim, successor).await.expect("taken");
+    let taken = world
+        .store
+        .take_over_items(&[workspace.shard()], UNSTEADY, STALE_AFTER, claim, successor)
+        .await
+        .expect("taken");
     assert!(taken.is_empty(), "begin marked it dispatched in its own commit");
     let second = world.store.begin(&accepted, ENGINE, successor).await.expect("an answer");
     assert!(matches!(second[0].1, BeginOutcome::Ended), "another run owns it");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kernel::ids::{ClaimId, ProcessId, QueueItemId, WorkspaceId};
 use store::queue::claim::LivenessRule;
-use store::queue::takeover::TakenOver;
+use store::queue::takeover::TakenOverItem;
 use store::{Error, new_id};
 
 use crate::support::{DEAD_AFTER, STALE_AFTER, STEADY, UNSTEADY, World, race};
@@ -28,13 +28,13 @@ async fn claimed() -> Claimed {
 }
 
 impl Claimed {
-    async fn take(&self, silence: LivenessRule) -> Vec<TakenOver> {
+    async fn take(&self, silence: LivenessRule) -> Vec<TakenOverItem> {
         self.take_as(ClaimId(new_id()), silence).await
     }
 
-    async fn take_as(&self, claim: ClaimId, silence: LivenessRule) -> Vec<TakenOver> {
+    async fn take_as(&self, claim: ClaimId, silence: LivenessRule) -> Vec<TakenOverItem> {
         let shard = self.workspace.shard();
-        self.world.store.take_over(&[shard], silence, STALE_AFTER, claim, self.world.me).await.expect("an answer")
+        self.world.store.take_over_items(&[shard], silence, STALE_AFTER, claim, self.world.me).await.expect("an answer")
     }
 
     /// Moves the claim into the past.
@@ -136,7 +136,7 @@ async fn of_several_takers_at_once_one_gets_the_item() {
         let me = world.me;
         let items = race(&world.store, 4, |_, store| async move {
             let claim = ClaimId(new_id());
-            store.take_over(&[workspace.shard()], STEADY, STALE_AFTER, claim, me).await.expect("an answer").len()
+            store.take_over_items(&[workspace.shard()], STEADY, STALE_AFTER, claim, me).await.expect("an answer").len()
         })
         .await;
         assert_eq!(items.iter().sum::<usize>(), 1, "round {round}");

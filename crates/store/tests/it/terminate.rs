@@ -69,8 +69,9 @@ async fn the_next_owner_of_a_terminated_run_ends_it() {
     let run = world.run_as(dead, workspace, 1).await.remove(0);
     world.store.terminate(run.execution, workspace, "me").await.expect("fenced");
     world.silence(dead).await;
-    let adopted = world.store.adopt_orphans(&[workspace.shard()], world.me, STEADY, ENGINE, 10).await.expect("adopted");
-    assert_eq!(adopted.len(), 1);
+    let taken_over =
+        world.store.take_over_orphans(&[workspace.shard()], world.me, STEADY, ENGINE, 10).await.expect("an answer");
+    assert_eq!(taken_over.len(), 1);
     let loaded = world.store.load_runs(world.me, &[run.execution]).await.expect("a run").remove(0);
     assert!(loaded.terminating);
 }

@@ -287,7 +287,7 @@ async fn an_answer_wakes_a_parked_run_and_an_owned_one_by_its_heartbeat() {
     let park = "SELECT forebay_r1.park_runs(ARRAY[$1::uuid], ARRAY[3600000::bigint])";
     world.run_sql(park, &[&hold.execution.0]).await;
     assert_eq!(woken().await, []);
-    assert_eq!(world.store.adopt_due(world.me, ENGINE, 10).await.expect("woken"), [hold.execution]);
+    assert_eq!(world.store.wake_due(world.me, ENGINE, 10).await.expect("woken"), [hold.execution]);
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use temporalio_common::error::IncomingError;
 use temporalio_common::{UntypedActivity, protos::temporal::api::common::v1::Payload};
 use temporalio_sdk::{ActivityExecutionError, TimerResult, WorkflowCancellationToken, WorkflowContext};
 
-use super::drive::Driver;
+use super::drive::WorkflowDriver;
 use super::events::WorkflowEvent;
 use super::{WorkflowOrchestration, children, options};
 use crate::activities::RunActivities;
@@ -29,14 +29,14 @@ use crate::message::{CollectRequest, GraphNode, PerformRequest, PerformResult, T
 
 pub(super) type Context = WorkflowContext<WorkflowOrchestration>;
 
-impl<'a> Driver<'a> {
+impl<'a> WorkflowDriver<'a> {
     pub(super) fn begin(&mut self, at: Target) {
         let token = WorkflowCancellationToken::new();
         let spec = self.shape(at).clone();
         let context = self.context;
         let request = PerformRequest { is_last: self.is_last(at), ..self.request_of(at) };
         // A loop is resumed when its list is loaded (`open_loop`). If it is stopped before, its items are loaded first.
-        let begun_before = spec.kind.manner() != Manner::Loops && self.machine.adopt(at);
+        let begun_earlier = spec.kind.manner() != Manner::Loops && self.machine.take_begun_earlier(at);
         if let (0, Some(failed)) = (at.iteration, self.collecting.remove(&at.node)) {
             self.in_flight.insert(at, token);
             let request = CollectRequest { hold: self.hold, node: at.node, failed };
@@ -60,7 +60,7 @@ impl<'a> Driver<'a> {
             }
             (Manner::Spawns, _) => {
                 self.in_flight.insert(at, token.clone());
-                children::run_child(context, at, request, token, begun_before).boxed_local()
+                children::run_child(context, at, request, token, begun_earlier).boxed_local()
             }
             (manner @ (Manner::Calls | Manner::Computes | Manner::Loops), _) => {
                 self.in_flight.insert(at, token.clone());

@@ -21,7 +21,7 @@ use kernel::run::Stop;
 use temporalio_sdk::{ChildWorkflowStartError, TimerResult, WorkflowCancellationToken};
 
 use super::begin::{Context, event_of};
-use super::drive::Driver;
+use super::drive::WorkflowDriver;
 use super::events::{DEADLINE, WorkflowEvent};
 use super::{WorkflowOrchestration, options};
 use crate::activities::RunActivities;
@@ -33,9 +33,9 @@ const LONGEST_POLL: Duration = Duration::from_secs(60);
 /// The first pause for a child that is being stopped.
 const STOPPING_POLL: Duration = Duration::from_secs(1);
 
-impl Driver<'_> {
+impl WorkflowDriver<'_> {
     /// Finds what an earlier history started, so that it can be stopped: the items of a loop, or a child.
-    pub(super) fn find_first(&mut self, at: Target) {
+    pub(super) fn find_begun_earlier(&mut self, at: Target) {
         if self.shape(at).kind.manner() == Manner::Loops {
             // A loop that is already ready or in flight loads its items together with its list.
             if !self.ready.contains(&at) && !self.in_flight.contains_key(&at) {
@@ -43,7 +43,7 @@ impl Driver<'_> {
             }
             return;
         }
-        self.machine.adopt(at);
+        self.machine.take_begun_earlier(at);
         self.ready.retain(|ready| *ready != at);
         let token = WorkflowCancellationToken::new();
         self.cancel_child(&token);
@@ -68,7 +68,7 @@ pub(super) async fn run_child(
     at: Target,
     request: PerformRequest,
     token: WorkflowCancellationToken,
-    begun_before: bool,
+    begun_earlier: bool,
 ) -> WorkflowEvent<'_> {
     let input: Input =
         match context.execute_local_activity(RunActivities::node, request.clone(), options::recorded()).await {
@@ -86,7 +86,7 @@ pub(super) async fn run_child(
             };
             WorkflowEvent::ChildStarted(at, ended.boxed_local())
         }
-        Err(ChildWorkflowStartError::Cancelled(_)) if !begun_before => {
+        Err(ChildWorkflowStartError::Cancelled(_)) if !begun_earlier => {
             settle_closed(context, at, request, &token).await
         }
         // An earlier history started the child. The child's row is polled until the child has ended.

@@ -45,7 +45,7 @@ pub(super) enum DriveEnd {
     Continues,
 }
 
-pub(super) struct Driver<'a> {
+pub(super) struct WorkflowDriver<'a> {
     pub(super) context: &'a WorkflowContext<WorkflowOrchestration>,
     pub(super) hold: Ownership,
     pub(super) shape: GraphShape,
@@ -76,13 +76,13 @@ pub(super) struct Driver<'a> {
     pub(super) lost: bool,
 }
 
-impl<'a> Driver<'a> {
+impl<'a> WorkflowDriver<'a> {
     pub(super) fn new(
         context: &'a WorkflowContext<WorkflowOrchestration>,
         owner: ProcessId,
         state: RunState,
         input: &Input,
-    ) -> Result<Driver<'a>, String> {
+    ) -> Result<WorkflowDriver<'a>, String> {
         let Input { execution_id: execution, inherits, .. } = *input;
         let plan = Arc::new(state.shape.plan()?);
         #[cfg(feature = "testing")]
@@ -100,7 +100,7 @@ impl<'a> Driver<'a> {
             });
             events.push(expiry.boxed_local());
         }
-        Ok(Driver {
+        Ok(WorkflowDriver {
             context,
             hold: Ownership { execution, owner, epoch: state.epoch },
             shape: state.shape,
@@ -198,7 +198,7 @@ impl<'a> Driver<'a> {
                 Effect::Wait { at, wait, .. } => self.start_timer(at, wait, WorkflowEvent::Aborted(at)),
                 Effect::CheckWait { at } => self.waits.check(at),
                 Effect::Abort { at } | Effect::StopChild { at, .. } => self.abort(at),
-                Effect::Find { at } => self.find_first(at),
+                Effect::Find { at } => self.find_begun_earlier(at),
                 // The loop's outputs are collected once the results of its items are stored.
                 Effect::Collect { node, failed } => {
                     self.collecting.insert(node, failed);

@@ -21,7 +21,7 @@ use kernel::run::item_loop;
 use kernel::run::node::Status;
 use temporalio_sdk::{TimerResult, WorkflowCancellationToken};
 
-use super::drive::Driver;
+use super::drive::WorkflowDriver;
 use super::options;
 use crate::message::{LoopState, PerformResult};
 #[cfg(feature = "testing")]
@@ -51,7 +51,7 @@ pub(super) enum WorkflowEvent<'a> {
     TimerCanceled,
 }
 
-impl<'a> Driver<'a> {
+impl<'a> WorkflowDriver<'a> {
     pub(super) fn handle_event(&mut self, event: WorkflowEvent<'a>) {
         match event {
             // The parent passed its deadline, which is also the deadline of this run.
@@ -139,7 +139,7 @@ impl<'a> Driver<'a> {
 
     /// Begins a loop, or continues it as its rows say. Its list stays in the loop's row.
     fn open_loop(&mut self, node: NodeIx, looping: LoopState) {
-        self.machine.adopt(Target::node(node));
+        self.machine.take_begun_earlier(Target::node(node));
         let LoopState { count, parallel, on_item_error, items: ranges } = looping;
         let parallel = usize::try_from(parallel).unwrap_or(1).max(1);
         let (execution, key) = (self.hold.execution, self.shape(Target::node(node)).key.clone());

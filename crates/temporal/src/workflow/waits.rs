@@ -16,7 +16,7 @@ use kernel::orchestration::{Target, TargetState};
 use kernel::wait::RECHECK_AFTER;
 use temporalio_sdk::{WorkflowCancellationToken, WorkflowTermination};
 
-use super::drive::Driver;
+use super::drive::WorkflowDriver;
 use super::events::WorkflowEvent;
 use super::{WorkflowOrchestration, options};
 use crate::activities::RunActivities;
@@ -60,7 +60,7 @@ impl WaitChecks {
     }
 }
 
-impl<'a> Driver<'a> {
+impl<'a> WorkflowDriver<'a> {
     /// Adds a wait whose row is stored. `expires`: the time until it expires; None means never.
     pub(super) fn add_wait(&mut self, at: Target, expires: Option<Duration>) {
         self.enter(at, TargetState::Wait);

@@ -22,7 +22,7 @@ use kernel::run::failure::Failure;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Driver;
+use super::TreeDriver;
 use super::frame::NodeRef;
 use super::in_flight::{DeferredWork, FlightStage};
 use super::perform::FlightResult;
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-impl Driver {
+impl TreeDriver {
     /// Makes a call that may be repeated. Its duration is measured from the moment when it has a permit.
     pub(super) fn call_repeatable(&mut self, at: NodeRef, call: Box<dyn Call>) {
         let (shared, workspace) = (Arc::clone(&self.shared), self.frame(at.frame).begun.workspace);

@@ -24,7 +24,7 @@ use store::run::child::{ChildState, ParentAttempt};
 use store::run::{End, Record, StoredNode};
 use tokio::time::Instant;
 
-use super::Driver;
+use super::TreeDriver;
 use super::frame::{ExecutionFrame, FrameIx, NodeRef};
 use super::perform::FlightResult;
 use super::timers::TimerKey;
@@ -130,7 +130,7 @@ impl Shared {
     }
 }
 
-impl Driver {
+impl TreeDriver {
     /// Adds a node's child to the tree. If the child has already ended, its node only gets the result.
     pub(super) fn attach_child(&mut self, at: NodeRef, found: LoadedChild) {
         let (begun, version, stored, canceling, inherits) = match found {

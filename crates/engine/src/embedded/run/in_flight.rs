@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::Driver;
+use super::TreeDriver;
 use super::frame::NodeRef;
 use super::perform::FlightResult;
 use crate::embedded::Shared;
@@ -92,7 +92,7 @@ impl InFlight {
     }
 }
 
-impl Driver {
+impl TreeDriver {
     /// Launches work for a node after the next commit.
     pub(super) fn launch_after_commit<F>(&mut self, at: NodeRef, work: impl FnOnce(Arc<Shared>, Ownership) -> F)
     where

@@ -28,7 +28,7 @@ use store::run::attempt::Ownership;
 use store::run::iteration::{Iteration, OutputUse};
 use tokio::time::Instant;
 
-use super::Driver;
+use super::TreeDriver;
 use super::frame::{ExecutionFrame, NodeRef};
 use super::perform::FlightResult;
 use super::timers::TimerKey;
@@ -81,7 +81,7 @@ impl Shared {
     }
 }
 
-impl Driver {
+impl TreeDriver {
     /// Begins a loop. Its list is stored with its start.
     pub(super) fn begin_loop(&mut self, at: NodeRef, attempt: u32, input: Value, config: Config) {
         self.record_running(at, attempt, Some(input), None);

@@ -22,7 +22,7 @@ use serde_json::Value;
 use store::run::NodeFact;
 use tokio::time::Instant;
 
-use super::Driver;
+use super::TreeDriver;
 use super::at_most_once::ReadyCall;
 use super::children::LoadedChild;
 use super::frame::NodeRef;
@@ -57,7 +57,7 @@ pub(super) enum FlightResult {
 /// The result of preparing a node: its input and the work that remains.
 pub(super) type PrepareResult = Result<(Value, Work), Failure>;
 
-impl Driver {
+impl TreeDriver {
     /// Performs a node that is ready. If its preparation may take long, that first runs on its own thread. Until it
     /// ends, nothing is recorded of the node, and the run keeps receiving messages.
     pub(super) fn start_ready(&mut self, at: NodeRef, attempt: u32) {
@@ -90,11 +90,11 @@ impl Driver {
         self.frame(at.frame).set_attempt(at, attempt);
         let span = self.begin_attempt_span(at, attempt);
         let (_within, frame) = (span.clone().entered(), self.frame(at.frame));
-        let again = frame.machine.adopt(at.target());
-        if again && spec.kind.manner() == Manner::Loops {
+        let begun_earlier = frame.machine.take_begun_earlier(at.target());
+        if begun_earlier && spec.kind.manner() == Manner::Loops {
             return self.reload(at, attempt);
         }
-        if again && spec.kind.manner() == Manner::Spawns && frame.machine.stop().is_some() {
+        if begun_earlier && spec.kind.manner() == Manner::Spawns && frame.machine.stop().is_some() {
             let parent = frame.parent_attempt(at, attempt);
             return self.launch_after_commit(at, |shared, hold| async move { shared.find_child(hold, &parent).await });
         }
@@ -123,13 +123,13 @@ impl Driver {
             }
             Work::Workflow(config) => {
                 let child = ChildStart::new(config, spec, &frame.begun, place, trace);
-                self.record_running_once(at, attempt, input, again);
+                self.record_running_once(at, attempt, input, begun_earlier);
                 self.launch_after_commit(at, |shared, hold| async move { shared.start_child(hold, &child).await });
             }
             other => match wait(other, spec, &input, &frame.begun, place) {
                 Ok((row, awaited)) => {
                     frame.waits.insert(at.target(), awaited);
-                    self.record_running_once(at, attempt, input, again);
+                    self.record_running_once(at, attempt, input, begun_earlier);
                     self.launch_after_commit(at, |shared, hold| async move { shared.store_wait(hold, &row).await });
                 }
                 Err(failure) => self.attempt_ended(at, Err(failure)),
@@ -138,8 +138,8 @@ impl Driver {
     }
 
     /// Records the start of a wait or a child, unless it was recorded before this process resumed the run.
-    fn record_running_once(&mut self, at: NodeRef, attempt: u32, input: Value, again: bool) {
-        if !again {
+    fn record_running_once(&mut self, at: NodeRef, attempt: u32, input: Value, begun_earlier: bool) {
+        if !begun_earlier {
             self.record_running(at, attempt, Some(input), None);
         }
     }
@@ -151,8 +151,8 @@ impl Driver {
             return true;
         }
         let frame = self.frame(at.frame);
-        let (depth, again) = (frame.depth, frame.machine.state(at.target()) == Some(TargetState::BegunEarlier));
-        self.child_slots.admit((at, attempt), depth, again)
+        let (depth, begun_earlier) = (frame.depth, frame.machine.state(at.target()) == Some(TargetState::BegunEarlier));
+        self.child_slots.admit((at, attempt), depth, begun_earlier)
     }
 
     fn skip(&mut self, at: NodeRef, attempt: u32) {

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::frame::{FrameIx, NodeRef, ROOT};
 use super::timers::TimerKey;
-use super::{Driver, frame};
+use super::{TreeDriver, frame};
 use crate::attempt::{self, EachStored, FactWrite, retry_until_answered};
 use crate::embedded::writer::{RecordReply, Writer};
 use crate::embedded::{ProcessId, RunExit};
@@ -41,7 +41,7 @@ enum RecordOutcome {
     Lost,
 }
 
-impl Driver {
+impl TreeDriver {
     /// Records the end of a node or an item. The state of an item is dropped.
     pub(super) fn settle(&mut self, at: NodeRef, end: node::NodeEnd) {
         self.timers.remove(TimerKey::Node(at));

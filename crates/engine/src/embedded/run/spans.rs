@@ -12,11 +12,11 @@ use kernel::signals::spans;
 use tokio::time::Instant;
 use tracing::field::Empty;
 
-use super::Driver;
+use super::TreeDriver;
 use super::frame::NodeRef;
 use crate::attempt;
 
-impl Driver {
+impl TreeDriver {
     /// Begins the span of an attempt at a node.
     pub(super) fn begin_attempt_span(&mut self, at: NodeRef, attempt: u32) -> tracing::Span {
         let frame = self.frame(at.frame);

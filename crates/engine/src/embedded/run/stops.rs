@@ -11,11 +11,11 @@ use kernel::orchestration::Event;
 use kernel::run::Stop;
 use kernel::run::attempts::AttemptEvent;
 
-use super::Driver;
+use super::TreeDriver;
 use super::frame::NodeRef;
 use super::timers::TimerKey;
 
-impl Driver {
+impl TreeDriver {
     /// Stops a node's work. A child or a loop that is being loaded is stopped only when it is loaded.
     pub(super) fn abort(&mut self, at: NodeRef) {
         let frame = self.frame(at.frame);
@@ -37,7 +37,7 @@ impl Driver {
 
     /// Loads the child or the loop that a node started earlier, so that it can be stopped. Drops the node's
     /// preparation, which is not needed for that.
-    pub(super) fn find_first(&mut self, at: NodeRef) {
+    pub(super) fn find_begun_earlier(&mut self, at: NodeRef) {
         self.stop_computing(at);
         if !self.ready.iter().any(|(ready, _)| *ready == at) {
             let attempt = self.frame(at.frame).attempt(at).unwrap_or(1);

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::children::of;
 use super::frame::{FrameIx, NodeRef};
-use super::{Driver, LONGEST_SLEEP, ROOT};
+use super::{LONGEST_SLEEP, ROOT, TreeDriver};
 
 /// What a timer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +71,7 @@ impl Timers {
     }
 }
 
-impl Driver {
+impl TreeDriver {
     /// Reports to the kernel every timer that is due.
     pub(super) fn handle_due_timers(&mut self) {
         let now = Instant::now();

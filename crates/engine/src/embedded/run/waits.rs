@@ -29,7 +29,7 @@ use super::frame::{FrameIx, NodeRef, ROOT};
 use super::in_flight::{DeferredWork, FlightStage};
 use super::perform::FlightResult;
 use super::timers::TimerKey;
-use super::{Driver, frame};
+use super::{TreeDriver, frame};
 use crate::attempt::retry_until_answered;
 use crate::embedded::Shared;
 
@@ -68,7 +68,7 @@ impl Shared {
     }
 }
 
-impl Driver {
+impl TreeDriver {
     /// Reads the answers if the run was notified. Only one read is in flight at a time.
     pub(super) fn check_waits_if_notified(&mut self) {
         if !self.check_waits || self.handles.contains_key(&CHECK_WAITS) {

@@ -47,12 +47,16 @@ fn a_signature_over_the_body_opens_and_no_other() {
     let check = |text: Option<&str>, body: &[u8]| verify(&plain, b"hunter2", given(text, None), body, 0);
     assert_eq!(hex(&plain, ""), OF_BODY);
     assert_eq!(check(Some(&good), b"{}"), Ok(None));
-    assert_eq!(check(None, b"{}"), Err(Unsigned::Missing));
+    assert_eq!(check(None, b"{}"), Err(SignatureError::Missing));
     for wrong in [&good[7..], "sha256=", "sha256=zz", "sha256=é", &good[..good.len() - 2], &format!("{good}00")] {
-        assert_eq!(check(Some(wrong), b"{}"), Err(Unsigned::Wrong), "{wrong}");
+        assert_eq!(check(Some(wrong), b"{}"), Err(SignatureError::Wrong), "{wrong}");
     }
-    assert_eq!(check(Some(&good), b"{ }"), Err(Unsigned::Wrong), "another body");
-    assert_eq!(verify(&plain, b"hunter3", given(Some(&good), None), b"{}", 0), Err(Unsigned::Wrong), "another secret");
+    assert_eq!(check(Some(&good), b"{ }"), Err(SignatureError::Wrong), "another body");
+    assert_eq!(
+        verify(&plain, b"hunter3", given(Some(&good), None), b"{}", 0),
+        Err(SignatureError::Wrong),
+        "another secret"
+    );
     let encoded = Signature { encoding: Encoding::Base64, prefix: String::new(), ..plain.clone() };
     let bytes = expected(&encoded, b"hunter2", "", "", b"{}").finalize().into_bytes();
     let text = STANDARD.encode(bytes);
@@ -71,7 +75,7 @@ fn a_signature_has_one_spelling() {
     let signs = OF_BODY.replacen("07", "+7", 1);
     assert_ne!(signs, OF_BODY);
     for spelling in [OF_BODY.to_uppercase(), OF_BODY.replacen('a', "A", 1), signs, format!("+{}", &OF_BODY[1..])] {
-        assert_eq!(check(&spelling), Err(Unsigned::Wrong), "{spelling}");
+        assert_eq!(check(&spelling), Err(SignatureError::Wrong), "{spelling}");
     }
 }
 
@@ -86,14 +90,14 @@ fn a_time_is_signed_and_good_for_five_minutes_and_its_signature_tells_a_replay()
             assert_eq!(check(Some("1000"), now), Ok(Some(format!("mac/{mac}"))), "{now}");
         }
         for now in [0, 699, 1301, i64::MAX] {
-            assert_eq!(check(Some("1000"), now), Err(Unsigned::Stale), "{now}");
+            assert_eq!(check(Some("1000"), now), Err(SignatureError::Stale), "{now}");
         }
-        assert_eq!(check(Some("1100"), 1000), Err(Unsigned::Wrong), "another time than was signed");
-        assert_eq!(check(None, 1000), Err(Unsigned::Missing));
+        assert_eq!(check(Some("1100"), 1000), Err(SignatureError::Wrong), "another time than was signed");
+        assert_eq!(check(None, 1000), Err(SignatureError::Missing));
         for time in ["noon", "+1000", "-1000", ""] {
             let text = format!("sha256={}", hex(&timed, time));
             let observed = verify(&timed, b"hunter2", given(Some(&text), Some(time)), b"{}", 1000);
-            assert_eq!(observed, Err(Unsigned::Stale), "{time}");
+            assert_eq!(observed, Err(SignatureError::Stale), "{time}");
         }
     }
 }
@@ -152,21 +156,21 @@ fn a_message_of_standard_webhooks_is_believed_by_any_of_its_signatures_and_known
     let single = both.split(' ').next().expect("one");
     assert_eq!(ask(&new, &format!("v1a,AAAA v2,x {single}"), &id, "1000"), known, "others are passed over");
     for (text, id, time, observed) in [
-        (both.as_str(), "another", "1000", Unsigned::Wrong),
-        (&both, &id, "1001", Unsigned::Wrong),
-        (&both.replace("v1,", "v2,"), &id, "1000", Unsigned::Wrong),
-        (&both.replace("v1,", ""), &id, "1000", Unsigned::Wrong),
-        ("", &id, "1000", Unsigned::Wrong),
-        (&"v1,AAAA ".repeat(100), &id, "1000", Unsigned::Wrong),
+        (both.as_str(), "another", "1000", SignatureError::Wrong),
+        (&both, &id, "1001", SignatureError::Wrong),
+        (&both.replace("v1,", "v2,"), &id, "1000", SignatureError::Wrong),
+        (&both.replace("v1,", ""), &id, "1000", SignatureError::Wrong),
+        ("", &id, "1000", SignatureError::Wrong),
+        (&"v1,AAAA ".repeat(100), &id, "1000", SignatureError::Wrong),
     ] {
         assert_eq!(ask(&new, text, id, time), Err(observed), "{text} {id} {time}");
     }
-    assert_eq!(ask(&other, &both, &id, "1000"), Err(Unsigned::Wrong));
-    assert_eq!(ask("whsec_?", &both, &id, "1000"), Err(Unsigned::Secret));
+    assert_eq!(ask(&other, &both, &id, "1000"), Err(SignatureError::Wrong));
+    assert_eq!(ask("whsec_?", &both, &id, "1000"), Err(SignatureError::Secret));
     let late = signatures([new.as_str()], Uuid::from_u128(7), 100, body);
-    assert_eq!(ask(&new, &late, &id, "100"), Err(Unsigned::Stale));
+    assert_eq!(ask(&new, &late, &id, "100"), Err(SignatureError::Stale));
     let missing = Given { signature: Some(&both), timestamp: Some("1000"), id: None };
-    assert_eq!(verify(&scheme, new.as_bytes(), missing, body.as_bytes(), 1100), Err(Unsigned::Missing));
+    assert_eq!(verify(&scheme, new.as_bytes(), missing, body.as_bytes(), 1100), Err(SignatureError::Missing));
 }
 
 #[test]
@@ -181,6 +185,6 @@ fn an_id_cannot_take_a_part_of_what_follows_it() {
         verify(&scheme, key.as_bytes(), given, body, 1000)
     };
     assert_eq!(ask("m", b"1000.5"), Ok(Some("id/m".to_owned())));
-    assert_eq!(ask("m.1000", b"5"), Err(Unsigned::Wrong));
-    assert_eq!(ask("", b"1000.5"), Err(Unsigned::Wrong));
+    assert_eq!(ask("m.1000", b"5"), Err(SignatureError::Wrong));
+    assert_eq!(ask("", b"1000.5"), Err(SignatureError::Wrong));
 }

@@ -359,13 +359,13 @@ impl World {
             Stage::Ready => {}
         }
         let machine = self.machines.get_mut(&ix).ok_or("work of a frame that is gone")?;
-        let again = machine.adopt(at);
+        let begun_earlier = machine.take_begun_earlier(at);
         let stopped = machine.stop().is_some();
         let kind = kind_of(&self.frames[ix].plan, at);
-        if !stopped && !again && attempt == 1 && self.random.one_in(12) {
+        if !stopped && !begun_earlier && attempt == 1 && self.random.one_in(12) {
             return self.apply(ix, Event::Attempt(at, AttemptEvent::Skipped { attempt }));
         }
-        if stopped && !(again && kind.makes_more()) {
+        if stopped && !(begun_earlier && kind.makes_more()) {
             return Err(format!("{at:?} is begun after a stop"));
         }
         self.step(ix, at, Step::Perform, Some(attempt))?;

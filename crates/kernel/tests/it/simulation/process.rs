@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernel::execution::{self, BeginDecision};
 use kernel::queue::round_robin::RoundRobin;
-use kernel::queue::{self, Decision, StartOutcome};
+use kernel::queue::{self, StartDecision, StartOutcome};
 
 use super::machine::{Machine, StepContext, StepOutcome};
 use super::mutant::Mutant;
@@ -48,7 +48,7 @@ enum Task {
         claim: u64,
         doubt: bool,
         tries: u32,
-        decision: Decision,
+        decision: StartDecision,
     },
     /// A run is ours by the store; its rows are read in a step after that.
     Resume {
@@ -183,7 +183,7 @@ impl Process {
                     None => self.begin(context, ix),
                 };
                 let attempts = context.store.executions[ix].item.attempts;
-                let decision = queue::decide(answer, attempts, MAX_ATTEMPTS, doubt);
+                let decision = queue::after_start(answer, attempts, MAX_ATTEMPTS, doubt);
                 self.tasks.push(Task::Decided { ix, claim, doubt, tries: tries + 1, decision });
             }
             Task::Decided { ix, claim, doubt, tries, decision } => {
@@ -267,27 +267,27 @@ impl Process {
         context: &mut StepContext<'_>,
         remote: Option<&mut Remote>,
         start: PendingStart,
-        decision: Decision,
+        decision: StartDecision,
     ) {
         let PendingStart { ix, claim, doubt, tries } = start;
         match &decision {
-            Decision::MarkDispatched => {
+            StartDecision::MarkDispatched => {
                 context.store.mark_dispatched(ix, claim);
             }
-            Decision::Requeue { backoff, .. } => {
+            StartDecision::Requeue { backoff, .. } => {
                 context.store.requeue(ix, claim, u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX));
             }
-            Decision::GiveUp { .. } => {
+            StartDecision::GiveUp { .. } => {
                 context.store.judge.saw("given up");
                 context.store.complete(ix, Guard::Claim(claim), execution::Step::Fail, EndReason::Refused);
             }
-            Decision::Hold { .. } => {
+            StartDecision::Hold { .. } => {
                 context.store.judge.saw("engine out of reach");
                 self.breaker_until = context.store.now + 1_000;
                 self.tasks.push(Task::Start { ix, claim, doubt, from: self.breaker_until, tries });
                 return;
             }
-            Decision::Repeat { .. } => {
+            StartDecision::Repeat { .. } => {
                 let item = &context.store.executions[ix].item;
                 if context.store.is(Mutant::FreeSlotOnAmbiguousStart) && item.claim == claim && item.status.holds_slot()
                 {
@@ -297,7 +297,7 @@ impl Process {
                 }
                 return;
             }
-            Decision::Describe { reason } => {
+            StartDecision::Describe { reason } => {
                 context.store.judge.saw("refused in doubt");
                 let known = remote.and_then(|remote| remote.describe(context, ix));
                 let attempts = context.store.executions[ix].item.attempts;

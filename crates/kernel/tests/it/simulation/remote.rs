@@ -6,7 +6,7 @@
 //!   request may be refused although an earlier request started the run. The engine may be unreachable for a while.
 //! - Its runs are durable: a step whose answer was lost is repeated.
 //!
-//! Not here: what follows from an answer (`queue::decide`), activities (`machine`).
+//! Not here: what follows from an answer (`queue::after_start`), activities (`machine`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

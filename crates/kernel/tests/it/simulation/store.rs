@@ -297,7 +297,13 @@ impl Store {
     }
 
     /// Another claimer for an item whose claimer is dead. None: not now.
-    pub(crate) fn take_over(&mut self, ix: Ix, claim: u64, claimer: Pid, alone_is_free: bool) -> Option<AfterDeath> {
+    pub(crate) fn take_over_item(
+        &mut self,
+        ix: Ix,
+        claim: u64,
+        claimer: Pid,
+        alone_is_free: bool,
+    ) -> Option<AfterDeath> {
         let (status, by) = (self.executions[ix].item.status, self.executions[ix].item.claimed_by);
         if self.is(Mutant::TakeoverRequeues) && status.holds_slot() && self.is_silent(by, CLAIM_SILENCE) {
             self.put_back(ix);

@@ -30,8 +30,8 @@ use kernel::access::Scope;
 use kernel::ids::ExecutionId;
 use kernel::signals::metrics;
 use kernel::storable;
-use kernel::trigger::decide;
-use kernel::trigger::signature::{Given, Signature, Unsigned, verify};
+use kernel::trigger::input_and_trigger;
+use kernel::trigger::signature::{Given, Signature, SignatureError, verify};
 use serde_json::{Map, Value, json};
 use store::queue::enqueue::Start;
 use store::trigger::{ActiveTrigger, Token};
@@ -89,14 +89,14 @@ async fn start(api: &Api, trigger: &ActiveTrigger, request: Request) -> Result<S
     let late = || Problem::new(Code::Malformed, "the body did not arrive in time: send the request again");
     let bytes = tokio::time::timeout(api.timeout() / 2, body::bytes(request, limit)).await.map_err(|_| late())??;
     let replay = match &trigger.rule.signature {
-        Some(signature) => verified_replay_key(api, trigger, signature, &headers, &bytes).await?,
+        Some(signature) => verify_signature(api, trigger, signature, &headers, &bytes).await?,
         None => None,
     };
     let content = read(&headers, &bytes)?;
     let key = key(trigger.id, trigger.rule.idempotency_header(), replay, &headers)?;
     let shown = headers_of(&trigger.rule.headers, &headers)?;
     let idempotency = starts::idempotency(key, &json!({ "body": content, "headers": shown }))?;
-    let (input, trigger_data) = decide(&trigger.rule, trigger.id, content, &shown)
+    let (input, trigger_data) = input_and_trigger(&trigger.rule, trigger.id, content, &shown)
         .map_err(|failure| Problem::new(Code::ValidationFailed, failure.message))?;
     let start = Start {
         execution: ExecutionId(store::new_id()),
@@ -122,7 +122,7 @@ async fn start(api: &Api, trigger: &ActiveTrigger, request: Request) -> Result<S
 }
 
 /// Verifies the signature of a request. Returns the signed value that identifies a replay, if there is one.
-async fn verified_replay_key(
+async fn verify_signature(
     api: &Api,
     trigger: &ActiveTrigger,
     signature: &Signature,
@@ -153,21 +153,19 @@ async fn verified_replay_key(
         timestamp: named(&signature.timestamp_header)?,
         id: named(&signature.id_header)?,
     };
-    verify(signature, secret.as_bytes(), given, bytes, Timestamp::now().as_second()).map_err(
-        |unsigned| match unsigned {
-            Unsigned::Secret => {
-                tracing::warn!(
-                    trigger_id = %trigger.id,
-                    "Trigger request refused: the secret of its signature is not base64"
-                );
-                let problem = Problem::new(Code::Unavailable, unsigned.to_string());
-                Problem { retry_after_s: Some(60), ..problem }
-            }
-            Unsigned::Missing | Unsigned::Wrong | Unsigned::Stale => {
-                Problem::new(Code::Unauthenticated, unsigned.to_string())
-            }
-        },
-    )
+    verify(signature, secret.as_bytes(), given, bytes, Timestamp::now().as_second()).map_err(|error| match error {
+        SignatureError::Secret => {
+            tracing::warn!(
+                trigger_id = %trigger.id,
+                "Trigger request refused: the secret of its signature is not base64"
+            );
+            let problem = Problem::new(Code::Unavailable, error.to_string());
+            Problem { retry_after_s: Some(60), ..problem }
+        }
+        SignatureError::Missing | SignatureError::Wrong | SignatureError::Stale => {
+            Problem::new(Code::Unauthenticated, error.to_string())
+        }
+    })
 }
 
 /// Reads the body as a value.

@@ -75,15 +75,15 @@ impl Machine {
 
     /// Does the work of a node, or of an item.
     pub(super) fn perform(&mut self, store: &mut Store, frame: Frame, at: Target, attempt: u32) {
-        let begun = self.runs.get_mut(&frame).is_some_and(|run| run.adopt(at));
+        let begun_earlier = self.runs.get_mut(&frame).is_some_and(|run| run.take_begun_earlier(at));
         match self.kind(frame, at) {
             Kind::Delay => {
                 self.enter(frame, at, TargetState::Delay);
                 self.wait(store, frame, at);
             }
             Kind::WaitForEvent => self.work.push(Work::new(frame, at, attempt, Stage::Asks { looked: false })),
-            Kind::ForEach => self.open_loop(store, at.node, begun),
-            Kind::Workflow => self.start_child(store, at, attempt, begun),
+            Kind::ForEach => self.open_loop(store, at.node, begun_earlier),
+            Kind::Workflow => self.start_child(store, at, attempt, begun_earlier),
             _ => self.work.push(Work::new(frame, at, attempt, Stage::Ready)),
         }
     }

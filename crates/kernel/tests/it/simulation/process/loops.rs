@@ -28,8 +28,8 @@ impl Process {
         match context.random.below(if embedded { 8 } else { 5 }) {
             0 => self.sweep(context),
             1..=3 => self.turn(context),
-            4 => self.take_over(context),
-            5 => self.adopt(context),
+            4 => self.take_over_item(context),
+            5 => self.take_over_run(context),
             6 => self.wake(context),
             _ => self.reload(context),
         }
@@ -86,7 +86,7 @@ impl Process {
         }
     }
 
-    fn take_over(&mut self, context: &mut StepContext<'_>) {
+    fn take_over_item(&mut self, context: &mut StepContext<'_>) {
         if !self.may_judge(context.store, CLAIM_SILENCE) {
             return;
         }
@@ -98,7 +98,7 @@ impl Process {
         let Some(ix) = (0..context.store.executions.len()).find(dead) else { return };
         let claim = self.next_claim();
         let alone_is_free = self.alone_is_free();
-        let Some(verdict) = context.store.take_over(ix, claim, self.id, alone_is_free) else { return };
+        let Some(verdict) = context.store.take_over_item(ix, claim, self.id, alone_is_free) else { return };
         if verdict == AfterDeath::ResumeAlone {
             self.alone = Some(ix);
         }
@@ -109,7 +109,7 @@ impl Process {
         }
     }
 
-    fn adopt(&mut self, context: &mut StepContext<'_>) {
+    fn take_over_run(&mut self, context: &mut StepContext<'_>) {
         if !self.may_judge(context.store, RUN_SILENCE) {
             return;
         }
@@ -120,7 +120,7 @@ impl Process {
             owner.is_some_and(|owner| store.is_silent(owner, RUN_SILENCE))
         };
         let Some(ix) = (0..context.store.executions.len()).find(|ix| dead(context.store, *ix)) else { return };
-        let Some((epoch, verdict)) = context.store.adopt(ix, self.id, alone_is_free) else { return };
+        let Some((epoch, verdict)) = context.store.take_over_run(ix, self.id, alone_is_free) else { return };
         match verdict {
             AfterDeath::GiveUp => return,
             AfterDeath::ResumeAlone => self.alone = Some(ix),

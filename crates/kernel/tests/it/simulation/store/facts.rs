@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// Takes a run whose owner is dead.
-    pub(crate) fn adopt(&mut self, ix: Ix, process: Pid, alone_is_free: bool) -> Option<(u64, AfterDeath)> {
+    pub(crate) fn take_over_run(&mut self, ix: Ix, process: Pid, alone_is_free: bool) -> Option<(u64, AfterDeath)> {
         let owner = self.executions[ix].owner?;
         if self.executions[ix].status != Status::Running || !self.is_silent(owner, RUN_SILENCE) {
             return None;
@@ -259,7 +259,7 @@ impl Store {
             let running = self.executions[ix].nodes.iter_mut().filter(|row| row.status == node::Status::Running);
             running.for_each(|row| row.attempt += 1);
         }
-        let epoch = self.own(ix, process, "adopts");
+        let epoch = self.own(ix, process, "takes a run over");
         if verdict == AfterDeath::GiveUp {
             self.complete(ix, Guard::Locked, execution::Step::Fail, EndReason::CrashLoop);
         }

@@ -1,4 +1,4 @@
--- Adopts parked runs that are due: this process becomes their owner, with a higher `owner_epoch`.
+-- Wakes parked runs that are due: this process becomes their owner, with a higher `owner_epoch`.
 WITH due_runs AS MATERIALIZED (
     SELECT execution.id FROM forebay.run_request request
       JOIN forebay.workflow_execution execution ON execution.id = request.execution_id
@@ -12,4 +12,4 @@ FROM due_runs
 WHERE execution.id = due_runs.id
   AND execution.owner IS NULL
   AND execution.status = 'RUNNING'
-RETURNING execution.id, execution.owner_epoch, forebay_r1.hand_over(execution.id, $1::uuid)
+RETURNING execution.id, execution.owner_epoch, forebay_r1.set_run_owner(execution.id, $1::uuid)

@@ -14,7 +14,7 @@ use crate::{Error, Store, parsed};
 
 /// An execution that an external engine should know.
 #[derive(Clone, Debug)]
-pub struct HandedOver {
+pub struct DispatchedRun {
     pub execution: ExecutionId,
     pub workspace: WorkspaceId,
     pub status: execution::Status,
@@ -26,20 +26,20 @@ pub struct HandedOver {
 
 impl Store {
     /// Executions of some shards that were dispatched longer ago than `after`: a bounded number, by id after `from`.
-    pub async fn handed_over(
+    pub async fn dispatched_runs(
         &self,
         shards: &[i16],
         after: Duration,
         engine: &str,
         from: Option<ExecutionId>,
         most: i64,
-    ) -> Result<Vec<HandedOver>, Error> {
+    ) -> Result<Vec<DispatchedRun>, Error> {
         let from = from.map_or(Uuid::nil(), |from| from.0);
         let rows = self
-            .query(sql!("execution_queue/handed_over"), &[&shards, &after.as_secs_f64(), &from, &engine, &most])
+            .query(sql!("execution_queue/dispatched_runs"), &[&shards, &after.as_secs_f64(), &from, &engine, &most])
             .await?;
         let found = |row: &Row| {
-            Ok(HandedOver {
+            Ok(DispatchedRun {
                 execution: ExecutionId(row.try_get("id")?),
                 workspace: WorkspaceId(row.try_get("workspace_id")?),
                 status: parsed(row, "status", execution::Status::parse)?,

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - Every change of owner raises the epoch, so the previous owner's facts are refused from then on.
-//! - Adopting skips locked rows: two processes never wait for each other, and never adopt the same run.
+//! - Changing the owner skips locked rows: two processes never wait for each other, and never get the same run.
 //!
 //! Not here: who is dead (`process`), resuming (`engine`).
 
@@ -18,9 +18,9 @@ use crate::run::uuids;
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
-/// A run whose owner died, now owned by this process.
+/// A run that this process took over: its owner died, or gave it up.
 #[derive(Clone, Copy, Debug)]
-pub struct AdoptedRun {
+pub struct TakenOverRun {
     pub execution: ExecutionId,
     pub epoch: i64,
     pub deaths: Deaths,
@@ -31,19 +31,19 @@ pub struct AdoptedRun {
 }
 
 impl Store {
-    /// Adopts runs of dead owners in these shards, at most `room` runs.
-    pub async fn adopt_orphans(
+    /// Takes over runs of dead owners in these shards, at most `room` runs.
+    pub async fn take_over_orphans(
         &self,
         shards: &[i16],
         process: ProcessId,
         rule: LivenessRule,
         engine: &str,
         room: usize,
-    ) -> Result<Vec<AdoptedRun>, Error> {
+    ) -> Result<Vec<TakenOverRun>, Error> {
         let room = i64::try_from(room).unwrap_or(i64::MAX);
         let rows = self
             .query(
-                sql!("workflow_execution/adopt_orphans"),
+                sql!("workflow_execution/take_over_orphans"),
                 &[
                     &shards,
                     &process.0,
@@ -55,10 +55,10 @@ impl Store {
                 ],
             )
             .await?;
-        let adopted = |row: &Row| {
+        let taken_over = |row: &Row| {
             let last: i64 = row.try_get("last_seq")?;
             let before: Option<i64> = row.try_get("deaths_seq")?;
-            Ok(AdoptedRun {
+            Ok(TakenOverRun {
                 execution: ExecutionId(row.try_get("id")?),
                 epoch: row.try_get("owner_epoch")?,
                 deaths: Deaths { count: row.try_get("deaths")?, alone: row.try_get("alone")? },
@@ -66,7 +66,7 @@ impl Store {
                 progressed: before != Some(last),
             })
         };
-        rows.iter().map(adopted).collect()
+        rows.iter().map(taken_over).collect()
     }
 
     /// Counts the runs of dead owners in these shards, up to `most`.
@@ -83,11 +83,11 @@ impl Store {
         Ok(usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0))
     }
 
-    /// Adopts parked runs that are due, at most `room` runs.
-    pub async fn adopt_due(&self, process: ProcessId, engine: &str, room: usize) -> Result<Vec<ExecutionId>, Error> {
+    /// Becomes the owner of parked runs that are due, at most `room` runs.
+    pub async fn wake_due(&self, process: ProcessId, engine: &str, room: usize) -> Result<Vec<ExecutionId>, Error> {
         let room = i64::try_from(room).unwrap_or(i64::MAX);
         let rows =
-            self.query(sql!("workflow_execution/adopt_due"), &[&process.0, &room, &engine, &kernel::SEMANTICS]).await?;
+            self.query(sql!("workflow_execution/wake_due"), &[&process.0, &room, &engine, &kernel::SEMANTICS]).await?;
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
     }
 
@@ -105,9 +105,9 @@ impl Store {
 
     /// Stores how often the owners of a run have died, before the run is resumed. False if this process no longer owns
     /// the run.
-    pub async fn record_deaths(&self, process: ProcessId, adopted: &AdoptedRun, deaths: i32) -> Result<bool, Error> {
+    pub async fn record_deaths(&self, process: ProcessId, run: &TakenOverRun, deaths: i32) -> Result<bool, Error> {
         let sql = sql!("workflow_execution/record_deaths");
-        let rows = self.query(sql, &[&adopted.execution.0, &process.0, &adopted.epoch, &deaths]).await?;
+        let rows = self.query(sql, &[&run.execution.0, &process.0, &run.epoch, &deaths]).await?;
         Ok(!rows.is_empty())
     }
 
@@ -132,8 +132,8 @@ impl Store {
     }
 
     /// Makes parked runs due now. Returns how many were parked.
-    pub async fn wake_parked(&self, runs: &[ExecutionId]) -> Result<usize, Error> {
-        let rows = self.query(sql!("workflow_execution/wake_parked"), &[&uuids(runs)]).await?;
+    pub async fn make_parked_due(&self, runs: &[ExecutionId]) -> Result<usize, Error> {
+        let rows = self.query(sql!("workflow_execution/make_parked_due"), &[&uuids(runs)]).await?;
         Ok(rows.len())
     }
 }

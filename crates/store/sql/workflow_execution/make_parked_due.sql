@@ -1,4 +1,4 @@
--- Wakes parked runs now.
+-- Makes parked runs due now: the next process that wakes due runs gets them.
 WITH parked AS MATERIALIZED (
     SELECT id
     FROM forebay.workflow_execution

@@ -1,4 +1,4 @@
--- Adopts runs with a slot in these shards whose owner is dead: the caller becomes their owner, with a higher
+-- Takes over runs with a slot in these shards whose owner is dead: the caller becomes their owner, with a higher
 -- `owner_epoch`. A process is dead if it has ended. It is also dead if it has been silent for $3 s and the caller's own
 -- heartbeats were steady ($4). The caller reads the rows of a run in a later statement. At that time this statement has
 -- fenced the previous owner, so the rows no longer change. Skips through the index from owner to owner, so that runs of
@@ -30,7 +30,7 @@ orphans AS MATERIALIZED (
       JOIN forebay.workflow_execution execution ON execution.id = item.id
      WHERE execution.status = 'RUNNING' AND execution.engine = $5::text AND execution.semantics <= $7::int
        -- A subquery, not a join: it is evaluated again, with the new owner, for a row that changed meanwhile. A joined
-       -- row is not, and a run that another process has just adopted would look ownerless.
+       -- row is not, and a run that another process has just taken over would look ownerless.
        AND coalesce((SELECT process.ended_at IS NOT NULL
                          OR ($4::boolean
                              AND process.heartbeat_at < clock_timestamp() - make_interval(secs => $3::float8))
@@ -46,4 +46,4 @@ RETURNING execution.id, execution.owner_epoch, execution.last_seq + execution.tr
     -- An owner that shut down, or gave its runs up, did not die of them.
     coalesce((SELECT process.died OR process.ended_at IS NULL FROM forebay.process WHERE process.id = orphans.was),
              true) AS dead,
-    forebay_r1.hand_over(execution.id, $2::uuid)
+    forebay_r1.set_run_owner(execution.id, $2::uuid)
