@@ -143,9 +143,11 @@ impl RunResumer {
             park: None,
         };
         let recorded = self.store.record(process, &[record], "resume").await?;
-        let execution = orphan.execution;
-        tracing::warn!(execution_id = %execution, "Execution failed with CRASH_LOOP: every process that ran it died");
         if recorded.iter().any(|recorded| recorded.held) {
+            tracing::warn!(
+                execution_id = %orphan.execution,
+                "Execution failed with CRASH_LOOP: every process that ran it died"
+            );
             ::metrics::counter!(metrics::FAILED.name, "reason" => Class::CrashLoop.name()).increment(1);
         }
         for workspace in recorded.iter().filter_map(|recorded| recorded.freed) {
