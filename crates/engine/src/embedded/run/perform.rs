@@ -126,7 +126,7 @@ impl TreeDriver {
                 self.record_running_once(at, attempt, input, begun_earlier);
                 self.launch_after_commit(at, |shared, hold| async move { shared.start_child(hold, &child).await });
             }
-            other => match wait(other, spec, &input, &frame.begun, place) {
+            waiting @ (Work::Wait(_) | Work::Task(_)) => match wait(waiting, spec, &input, &frame.begun, place) {
                 Ok((row, awaited)) => {
                     frame.waits.insert(at.target(), awaited);
                     self.record_running_once(at, attempt, input, begun_earlier);
