@@ -24,25 +24,28 @@
 -- version, the claim is refused.
 --
 -- The statement reads top to bottom:
---   workspaces        limits and running executions of each workspace, how much room it has, and its mark
+--   workspaces        limits and slots taken of each workspace, how much room it has, and its mark
 --   candidates        its next ready items, at most as many as it has room for, locked
 --   with_key_room     plus: is the definition deleted, how many of it may run, does its key have room
 --   with_grant        plus: is it granted, because its key and its definition have room
---   decided           plus, for those that begin in this commit: the execution, locked
+--   with_execution    plus, for those that begin in this commit: the execution, locked
 --   per_workspace     per workspace: how many were granted, and which definitions block items
 --   claimed           granted items hold a slot from here on
---   blocked_again     items that had passed a limit that is full now are blocked again
+--   moved_back        items that had passed a limit that is full now are blocked again
 --   begun, logged     executions that run from here on, and their entries in the change log
 --
 -- Returns one row per claimed item (kind 'item') and one row per requested workspace. A row of kind 'workspace' has the
--- running executions and the limit after this claim, and whether more items are ready. It also has whether any item was
--- blocked again, and the definitions whose ready items are blocked. A row of kind 'busy' is a workspace whose shard was
--- locked.
+-- slots taken (`running`) and the limit after this claim, and whether more items are ready. It also has whether any
+-- item was blocked again, and the definitions whose ready items are blocked. A row of kind 'busy' is a workspace whose
+-- shard was locked.
 --
 -- Ready items that a limit blocks for the first time stay ready. sql/execution_queue/block.sql moves them in bulk
--- later. If the claim moved them, its cost would grow with the backlog. An item with `limited` is counted by the limit
--- of its definition or key. If such an item is ready, it has passed that limit before. The column waited_ms is how long
--- an item was ready before it was claimed.
+-- later. If the claim moved them, its cost would grow with the backlog. The column waited_ms is how long an item was
+-- ready before it was claimed.
+--
+-- `limited` says that a limit of its definition or key has applied to the item. So if the item is ready, it has passed
+-- that limit. This function counts every slot and does not need the flag for that; forebay.unblock counts by it. An
+-- item with a key is always limited.
 --
 -- Each step adds columns to the previous one, and rows are changed by an array of their ids. A join could be planned
 -- badly while the statistics say that the queue is empty: it would read the whole table. Every changed row was locked
@@ -61,8 +64,8 @@ AS $fn$
 #variable_conflict use_column
 DECLARE
     v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(requested.id)
-                              FROM unnest(p_workspaces) AS requested(id)
-                             ORDER BY 1);
+                              FROM unnest(p_workspaces) AS requested(id) ORDER BY 1);
+    v_locked int[] := v_shards;
     v_now timestamptz;
     v_number bigint;
     v_items bigint;
@@ -73,7 +76,7 @@ BEGIN
     IF cardinality(v_shards) = 1 THEN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);
     ELSE
-        v_shards := ARRAY(SELECT shard
+        v_locked := ARRAY(SELECT shard
                             FROM unnest(v_shards) AS shard
                            WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
     END IF;
@@ -83,7 +86,7 @@ BEGIN
             (SELECT number FROM forebay.protocol)
             USING ERRCODE = 'FB001', HINT = 'Replace this process by one of the release that the others run.';
     END IF;
-    -- All items of one claim get the same time, so they are ordered by id.
+    -- All items of one claim get the same claimed_at; the list of holders orders by (claimed_at, id).
     v_now := clock_timestamp();
     v_number := nextval('forebay.claim_number');
     RETURN QUERY
@@ -110,7 +113,7 @@ BEGIN
             SELECT count(*)::int AS running, array_agg(holder.definition_id) AS definitions,
                    array_agg(holder.definition_id || holder.key) FILTER (WHERE holder.key IS NOT NULL) AS keys
               FROM forebay_r1.holders(workspace.shard, workspace.id, mark.slots_after, mark.slots_known) holder) slots
-         WHERE workspace.shard = ANY (v_shards)),
+         WHERE workspace.shard = ANY (v_locked)),
     candidates AS MATERIALIZED (
         SELECT next.* FROM workspaces CROSS JOIN LATERAL (
             SELECT first.* FROM (VALUES (1), (2), (3), (4), (5)) AS level(priority) CROSS JOIN LATERAL (
@@ -124,7 +127,7 @@ BEGIN
                  ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) first
              ORDER BY first.rank, first.id LIMIT greatest(workspaces.room, 0)) next),
     -- A missing definition must not block the head of its workspace's queue: its item is claimed, and the caller fails
-    -- it.
+    -- it. A paused definition has the limit 0.
     with_key_room AS (
         SELECT candidate.*, definition.id IS NULL OR definition.deleted_at IS NOT NULL AS definition_deleted,
                CASE WHEN definition.deleted_at IS NOT NULL THEN NULL
@@ -148,7 +151,7 @@ BEGIN
                        FROM workspaces WHERE workspaces.id = candidate.workspace_id)
                   <= definition_limit) AS granted
           FROM with_key_room candidate),
-    decided AS MATERIALIZED (
+    with_execution AS MATERIALIZED (
         SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch,
                execution.input, execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
           FROM with_grant candidate LEFT JOIN LATERAL (
@@ -160,7 +163,7 @@ BEGIN
                AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.definition_deleted
                FOR UPDATE SKIP LOCKED) execution ON true),
     per_workspace AS MATERIALIZED (
-        SELECT decided.workspace_id, count(*) AS candidates,
+        SELECT with_execution.workspace_id, count(*) AS candidate_count,
                ARRAY[min(rank) FILTER (WHERE priority = 1), min(rank) FILTER (WHERE priority = 2),
                      min(rank) FILTER (WHERE priority = 3), min(rank) FILTER (WHERE priority = 4),
                      min(rank) FILTER (WHERE priority = 5)] AS first_ranks,
@@ -168,60 +171,59 @@ BEGIN
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS all_blocked_definitions,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room
                                                          AND NOT limited) AS newly_blocked_definitions,
-               bool_or(NOT granted AND (limited OR NOT key_has_room)) AS blocked_again
-          FROM decided GROUP BY decided.workspace_id),
+               bool_or(NOT granted AND (limited OR NOT key_has_room)) AS any_moved_back
+          FROM with_execution GROUP BY with_execution.workspace_id),
     claimed AS (
         UPDATE forebay.execution_queue queued
            SET stage = forebay.stage_slot(), claim_number = v_number, claim_id = p_claim, claimed_by = p_process,
                claimed_at = v_now,
-               status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED'
+               status = CASE WHEN queued.id = ANY (ARRAY(SELECT id FROM with_execution WHERE begins)) THEN 'DISPATCHED'
                              ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
+               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT id FROM with_execution WHERE begins))
                                     THEN v_now END,
-               owner = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
-                            THEN p_process END,
+               owner = CASE WHEN queued.id = ANY (ARRAY(SELECT id FROM with_execution WHERE begins)) THEN p_process END,
                limited = queued.limited OR queued.workflow_definition_id = ANY (
-                   ARRAY(SELECT DISTINCT definition_id FROM decided WHERE definition_limit IS NOT NULL))
-         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
-    blocked_again AS (
+                   ARRAY(SELECT DISTINCT definition_id FROM with_execution WHERE definition_limit IS NOT NULL))
+         WHERE queued.id = ANY (ARRAY(SELECT id FROM with_execution WHERE granted)) AND queued.status = 'PENDING'),
+    moved_back AS (
         UPDATE forebay.execution_queue queued
            SET limited = true, rank = least(queued.rank, forebay_r1.own_rank(queued.created_at, queued.priority)),
-               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id
-                                                          FROM decided
+               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT with_execution.id
+                                                          FROM with_execution
                                                          WHERE NOT granted AND key_has_room))
                             THEN forebay.stage_waits_for_definition() ELSE forebay.stage_waits_for_key() END
-         WHERE queued.id = ANY (ARRAY(SELECT decided.id
-                                        FROM decided
-                                       WHERE NOT granted AND (decided.limited OR NOT key_has_room)))
+         WHERE queued.id = ANY (ARRAY(SELECT with_execution.id
+                                        FROM with_execution
+                                       WHERE NOT granted AND (with_execution.limited OR NOT key_has_room)))
            AND queued.status = 'PENDING'),
     begun AS (
         UPDATE forebay.workflow_execution execution
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(execution.deadline_at, v_now + make_interval(secs => execution.timeout_ms / 1000.0))
-         WHERE execution.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) AND execution.status = 'PENDING'
+         WHERE execution.id = ANY (ARRAY(SELECT id FROM with_execution WHERE begins)) AND execution.status = 'PENDING'
         RETURNING execution.id, execution.workspace_id),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING'
-          FROM begun
-         HAVING count(*) > 0)
-    SELECT 'item', decided.workspace_id, decided.id, decided.definition_id,
-           coalesce(decided.version_id, not_begun.version_id), decided.attempt_count, decided.in_doubt,
-           decided.definition_deleted,
-           coalesce(not_begun.semantics > p_semantics, false), decided.begins, decided.owner_epoch + 1, decided.input,
-           decided.trigger, decided.accepted_at, (extract(epoch FROM decided.deadline_at - v_now) * 1000)::bigint,
+          FROM begun HAVING count(*) > 0)
+    SELECT 'item', candidate.workspace_id, candidate.id, candidate.definition_id,
+           coalesce(candidate.version_id, not_begun.version_id), candidate.attempt_count, candidate.in_doubt,
+           candidate.definition_deleted, coalesce(not_begun.semantics > p_semantics, false), candidate.begins,
+           candidate.owner_epoch + 1, candidate.input, candidate.trigger, candidate.accepted_at,
+           (extract(epoch FROM candidate.deadline_at - v_now) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
-           coalesce(decided.trace_context, not_begun.trace_context),
-           (extract(epoch FROM v_now - decided.since) * 1000)::bigint
-      FROM decided LEFT JOIN LATERAL (
+           coalesce(candidate.trace_context, not_begun.trace_context),
+           (extract(epoch FROM v_now - candidate.since) * 1000)::bigint
+      FROM with_execution candidate LEFT JOIN LATERAL (
             SELECT execution.version_id, execution.semantics, execution.trace_context
               FROM forebay.workflow_execution execution
-             WHERE execution.id = decided.id AND NOT decided.begins LIMIT 1) not_begun ON true
-     WHERE decided.granted
+             WHERE execution.id = candidate.id AND NOT candidate.begins LIMIT 1) not_begun ON true
+     WHERE candidate.granted
     UNION ALL
     SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            workspaces.running + coalesce(per_workspace.granted, 0), workspaces.max_running,
+           -- Counted in this statement's snapshot, in which the candidates are still ready.
            NOT workspaces.closed AND (SELECT count(*) FROM (
                SELECT 1 FROM (VALUES (1), (2), (3), (4), (5)) AS level(priority) CROSS JOIN LATERAL (
                     SELECT 1 FROM forebay.execution_queue ready
@@ -230,9 +232,10 @@ BEGIN
                        AND ready.rank >= coalesce(per_workspace.first_ranks[level.priority],
                                                   workspaces.ready_from[level.priority])
                      -- Ordered, so that no plan reads all ready items first.
-                     ORDER BY ready.rank, ready.id LIMIT 1 + coalesce(per_workspace.candidates, 0)) of_priority
-                LIMIT 1 + coalesce(per_workspace.candidates, 0)) seen) > coalesce(per_workspace.candidates, 0),
-           coalesce(per_workspace.blocked_again, false),
+                     ORDER BY ready.rank, ready.id LIMIT 1 + coalesce(per_workspace.candidate_count, 0)) of_priority
+                LIMIT 1 + coalesce(per_workspace.candidate_count, 0)) seen)
+               > coalesce(per_workspace.candidate_count, 0),
+           coalesce(per_workspace.any_moved_back, false),
            -- If this claim granted any item, only definitions that block items for the first time are returned; later
            -- claims block the other items again one by one. If it granted none, all blocking definitions are returned,
            -- because a long blocked backlog may be at the head of the queue.
@@ -244,7 +247,7 @@ BEGIN
     SELECT 'busy', requested.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM unnest(p_workspaces) AS requested(id)
-     WHERE NOT forebay.shard_of(requested.id) = ANY (v_shards);
+     WHERE NOT forebay.shard_of(requested.id) = ANY (v_locked);
     -- On average once per claims_per_mark() items of a workspace: a random item of this claim says whose mark moves.
     GET DIAGNOSTICS v_items = ROW_COUNT;
     v_items := v_items - cardinality(p_workspaces);

@@ -1,6 +1,7 @@
--- Moves items to the ready stage that are blocked by a key or a definition that has room again. This function is never
--- the fence. If it moves too many items, the claim blocks them again. If it moves too few, the next completion or sweep
--- moves them. The array p_keys has null where a definition, not a key, has room. Returns the workspaces to claim for.
+-- Moves items to the ready stage that are blocked by a key or a definition that has room again. This function guards no
+-- limit: the claim does. If it moves too many items, the claim blocks them again. If it moves too few, the next
+-- completion or sweep moves them. The array p_keys has null where a definition, not a key, has room. Returns the
+-- workspaces to claim for.
 --
 -- Keys come first. If the key of an item has room, but its definition is limited or paused, the item moves on to wait
 -- for its definition. From then on it counts against its key, and the next end of an execution of that definition finds

@@ -1,4 +1,4 @@
--- Claims items for some workspaces: functions/claim.sql, which also explains the fence.
+-- Claims items for some workspaces: functions/claim.sql, which also explains the guard.
 SELECT kind, workspace, item, definition, version, attempts, in_doubt, definition_deleted, newer, begun, epoch, input,
        trigger, created, deadline_in_ms, running, max_running, more, blocked_again, blocked_definitions, weight,
        trace, waited_ms
