@@ -1,5 +1,5 @@
-//! The state machine of one running execution. A shell (the code of an engine) passes events to the run, and carries
-//! out the effects that the run returns.
+//! The state machine of one execution's graph. `orchestration` passes events to it and translates the effects that it
+//! returns.
 //!
 //!     INITIALIZING ──first node──▶ EXECUTING_NODES ──all settled──▶ COMPLETED | FAILED
 //!
@@ -120,7 +120,8 @@ impl Run {
     /// Resumes a run from its stored nodes: the settled ones in the order in which they settled, then the
     /// open ones. A node that was in flight is performed again under the same attempt, because a crash is
     /// not a failure of the node. A node that may be performed at most once becomes UNKNOWN instead. A
-    /// waiting node gives no effect: the time of its next attempt is stored, and the shell sends `RetryDue` then.
+    /// waiting node gives no effect: the time of its next attempt is stored. Then the shell sends
+    /// `orchestration::Event::Due`, and `orchestration` makes it `RetryDue`.
     ///
     /// The caller must pass `stop` if the run was stopped: a run whose nodes were all canceled would otherwise
     /// look completed. A stopped run performs no node again. A node that was in flight gets the effect `Abort`;

@@ -45,7 +45,8 @@ pub enum AttemptEffect {
     Settle(NodeEnd),
     /// Perform this attempt.
     Perform { attempt: u32 },
-    /// Record that the work waits for this attempt, and send `RetryDue` when the wait is over.
+    /// Record that the work waits for this attempt. When the wait is over, the shell sends `orchestration::Event::Due`,
+    /// and `orchestration` makes it `RetryDue`.
     Wait { attempt: u32, wait: Duration },
     /// Stop the attempt in flight. Then send `Aborted`, or the result if the attempt ended first.
     Abort,

@@ -75,10 +75,11 @@ pub(crate) struct Dispatcher {
     contended: BTreeSet<i16>,
     /// Shards in which the data of a workspace made a claim fail. Their workspaces are claimed from one at a time.
     one_by_one: BTreeSet<i16>,
-    /// How many claims of several shards are in progress, how many claims wait for one shard, and when the last claim
-    /// was sent.
+    /// How many claims of several shards are in progress.
     claims: usize,
+    /// How many claims of one shard are in progress. Such a claim waits for the shard's lock.
     waiting_claims: usize,
+    /// When the last claim was sent.
     last_claim: Instant,
     /// Workspaces in a planned claim or a claim in progress. A workspace is never in two claims at a time.
     asked: BTreeSet<WorkspaceId>,

@@ -1,5 +1,6 @@
 -- Keys and definitions of a shard that block items, at most 5000 of each: definitions after ($2, $3), keys after ($4,
 -- $5, $6). Skips from one to the next through the index, as sweep.sql does with workspaces, so no backlog is scanned.
+-- MAX_LIMITS in src/queue/claim.rs is the same number: a scan that finds fewer has reached the end.
 WITH RECURSIVE by_definition (workspace_id, definition_id) AS (
     (SELECT workspace_id, workflow_definition_id FROM forebay.execution_queue
       WHERE shard = $1::smallint AND stage = forebay.stage_waits_for_definition()

@@ -1,4 +1,5 @@
-//! The claim, which decides which items start next, and the functions that make items ready for it.
+//! The claim, which decides which items start next; what a claimer does with its items (mark, requeue, read again); and
+//! the functions that make items ready for a claim.
 //!
 //! Invariants
 //! - A slot is a queue row with stage 5. No counter counts slots, so none can be wrong.
@@ -7,12 +8,14 @@
 //! - Every other function here only moves items between stages. It may run concurrently, be repeated or be late without
 //!   harm.
 //!
-//! Not here: whose turn it is (`kernel::queue::round_robin`), starting engines (`server::queue::dispatch`).
+//! Not here: whose turn it is (`kernel::queue::round_robin`), the statement itself (functions/claim.sql), sending starts
+//! (`server::queue::starter`).
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, ProcessId, QueueItemId, VersionId, WorkspaceId};
+use kernel::queue::Stage;
 use kernel::queue::round_robin::Quota;
 use kernel::signals::trace::TraceParent;
 use serde_json::Value;
@@ -119,7 +122,7 @@ impl LimitCursor {
     }
 }
 
-/// The maximum number of definitions, and of keys, that one scan finds.
+/// The maximum number of definitions, and of keys, that one scan finds: the `LIMIT` in blocking_limits.sql.
 const MAX_LIMITS: usize = 5_000;
 
 /// When a process may be declared dead.
@@ -230,11 +233,13 @@ impl Store {
         for row in &rows {
             let workspace = WorkspaceId(row.try_get(0)?);
             let definition = DefinitionId(row.try_get(2)?);
-            match row.try_get::<_, i16>(1)? {
-                0 => drop(ready.insert(workspace)),
-                2 => drop(limits.insert(BlockingLimit { workspace, definition, key: row.try_get(3)? })),
-                _ => drop(limits.insert(BlockingLimit { workspace, definition, key: None })),
+            let stage = Stage::from_code(row.try_get(1)?);
+            if stage == Some(Stage::Ready) {
+                ready.insert(workspace);
+                continue;
             }
+            let key = if stage == Some(Stage::WaitsForKey) { row.try_get(3)? } else { None };
+            limits.insert(BlockingLimit { workspace, definition, key });
         }
         ready.extend(self.unblock(&limits.into_iter().collect::<Vec<_>>()).await?);
         Ok((ready.into_iter().collect(), rows.len()))
