@@ -24,7 +24,7 @@ use crate::measure::world::World;
 use crate::report::{self, say};
 
 /// Items per statement, in the ceilings and in Forebay's enqueues.
-const BATCH: usize = 100;
+pub(crate) const BATCH: usize = 100;
 /// Tenants, in the same-rows ceiling and under Forebay.
 const TENANTS: usize = 40;
 /// How often the ceilings and Forebay are measured, in turns. The medians are compared.

@@ -10,7 +10,7 @@
 //! Not here: that no change is missed or delivered twice (the tests check this).
 
 mod cost;
-mod latency;
+pub(crate) mod latency;
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};

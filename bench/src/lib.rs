@@ -8,6 +8,7 @@ pub mod events;
 pub mod expressions;
 pub mod long;
 mod measure;
+pub mod memory;
 pub mod peers;
 pub mod random;
 pub mod receiver;

@@ -10,7 +10,7 @@
 //! Not here: that every execution ends correctly while processes die (`chaos::long`).
 
 mod loops;
-mod sleeping;
+pub(crate) mod sleeping;
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use bench::{admission, dispatch, events, long, peers, retention, temporal};
+use bench::{admission, dispatch, events, long, memory, peers, retention, temporal};
 use clap::{Parser, Subcommand};
 
 /// Measures Forebay on this machine. Figures go to standard output as one line of JSON.
@@ -53,6 +53,15 @@ enum What {
         #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = long::PARTS)]
         only: Vec<String>,
     },
+    /// How much memory does a process use: idle, for each run and subscriber, after a burst? How soon is it ready?
+    Memory {
+        /// Scale; 1 means the full counts. Use less to try it
+        #[arg(long, value_name = "F", default_value_t = 1.0)]
+        scale: f64,
+        /// Measure only these parts
+        #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = memory::PARTS)]
+        only: Vec<String>,
+    },
     /// How does Forebay compare with other queues on PostgreSQL?
     Peers {
         /// Scale; 1 means a million waiting jobs. Use less to try it
@@ -95,6 +104,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         What::Events { scale, only } => runtime.block_on(events::run(&events::EventsOptions { scale, parts: only }))?,
         What::Long { scale, only } => runtime.block_on(long::run(&long::LongOptions { scale, parts: only }))?,
+        What::Memory { scale, only } => runtime.block_on(memory::run(&memory::MemoryOptions { scale, parts: only }))?,
         What::Peers { scale, only, write_page } => {
             runtime.block_on(peers::run(&peers::PeersOptions { scale, parts: only, write_page }))?
         }

@@ -82,9 +82,21 @@ pub(crate) async fn measure<T>(
     })
 }
 
-/// Accepts this many executions and waits until the last one has ended. It accepts them like a process with the role
-/// `api`: each batch is a commit, and soon after, one notification for many batches wakes the dispatchers.
-async fn run(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
+/// Accepts this many executions and waits until the last one has ended.
+pub(crate) async fn run(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
+    accept(world, tenants, items).await?;
+    // This query costs almost nothing, so polling does not disturb the measurement.
+    let left = "SELECT EXISTS (SELECT 1 FROM execution_queue WHERE stage = 0) OR EXISTS (SELECT 1 FROM execution_queue \
+        WHERE stage = 5)";
+    while world.client.query_one(left, &[]).await?.try_get(0)? {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// Accepts this many executions, a multiple of `BATCH`, like a process with the role `api`: each batch is a commit, and
+/// soon after, one notification for many batches wakes the dispatchers.
+pub(crate) async fn accept(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
     let batches = items / BATCH;
     let mut accepting = tokio::task::JoinSet::new();
     let (hints, inbox) = mpsc::unbounded_channel();
@@ -111,14 +123,7 @@ async fn run(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
         done.context("accepting stopped early")??;
     }
     drop(hints);
-    hinting.await.context("hinting stopped early")??;
-    // This query costs almost nothing, so polling does not disturb the measurement.
-    let left = "SELECT EXISTS (SELECT 1 FROM execution_queue WHERE stage = 0) OR EXISTS (SELECT 1 FROM execution_queue \
-        WHERE stage = 5)";
-    while world.client.query_one(left, &[]).await?.try_get(0)? {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Ok(())
+    hinting.await.context("hinting stopped early")?
 }
 
 /// Sends notifications about workspaces with new items, as the service's API processes do.

@@ -124,7 +124,7 @@ async fn one(world: &World, service: &Service, case: Case, scale: f64) -> Result
 }
 
 /// Joins a channel as the Supabase client does, and waits for the reply.
-async fn subscribe(url: &str, number: usize) -> Result<Socket> {
+pub(crate) async fn subscribe(url: &str, number: usize) -> Result<Socket> {
     let (mut socket, _) = connect_async(url).await.map_err(|error| anyhow::anyhow!("open a socket: {error}"))?;
     let wanted = json!([{ "event": "INSERT", "schema": "public", "table": "workflow_queue_projection",
         "filter": "status=eq.pending" }]);

@@ -15,14 +15,12 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::measure::served::Service;
-use crate::measure::stats::{Sample, round};
+use crate::measure::stats::Sample;
 use crate::measure::world::{Backlog, READY, World};
-use crate::report::{progress, resident_mb};
+use crate::report::progress;
 
 /// The slot limit of an ENTERPRISE workspace.
 const EACH: i64 = 20;
-/// How long a server is idle before its memory is measured.
-const REST: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(1_200);
 const NODE: &str = "ask";
 
@@ -66,7 +64,7 @@ pub(super) struct Slept {
 pub(super) async fn measure(world: &World, size: Size) -> Result<Slept> {
     world.leave_to_service().await?;
     let idle = Service::start(world, &[]).await?;
-    let rss_idle_mb = at_rest(&idle).await?;
+    let rss_idle_mb = idle.resident_mb_at_rest().await?;
     idle.stop().await?;
     let tenants = world.enterprises(size.workspaces, &document()).await?;
     world.load(&tenants, Backlog { waiting: EACH, ..READY }).await?;
@@ -75,22 +73,17 @@ pub(super) async fn measure(world: &World, size: Size) -> Result<Slept> {
     let (service, began) = (Service::start(world, &[]).await?, Instant::now());
     parked(world, sleeping).await?;
     let parked_s = began.elapsed().as_secs_f64();
-    let rss_mb = at_rest(&service).await?;
+    let rss_mb = service.resident_mb_at_rest().await?;
     service.stop().await?;
     let service = Arc::new(Service::start(world, &[]).await?);
-    let rss_new_mb = at_rest(&service).await?;
+    let rss_new_mb = service.resident_mb_at_rest().await?;
     let wake = woken(world, &service, size).await.context("wake a sample of the executions")?;
     Arc::into_inner(service).context("an answer still holds the service")?.stop().await?;
     Ok(Slept { sleeping, workspaces: size.workspaces, parked_s, rss_mb, rss_new_mb, rss_idle_mb, wake })
 }
 
-/// The memory of an idle server, in MB.
-async fn at_rest(service: &Service) -> Result<f64> {
-    tokio::time::sleep(REST).await;
-    resident_mb(service.pid()?).map(round).context("read the memory of a process")
-}
-
-async fn parked(world: &World, sleeping: i64) -> Result<()> {
+/// Waits until this many executions wait, and no process holds one of them.
+pub(crate) async fn parked(world: &World, sleeping: i64) -> Result<()> {
     let sql = "SELECT (SELECT count(*) FROM workflow_execution_wait WHERE status = 'OPEN'),
                       (SELECT count(*) FROM workflow_execution WHERE status = 'RUNNING' AND owner IS NULL)";
     let began = Instant::now();
@@ -139,6 +132,7 @@ async fn ended(world: &World, ids: &[Uuid]) -> Result<Sample> {
     bail!("some executions did not end after their answer")
 }
 
-fn document() -> Value {
+/// A workflow of one node that waits for an answer.
+pub(crate) fn document() -> Value {
     json!({ "version": 1, "name": "sleep", "nodes": { NODE: { "kind": "WAIT_FOR_EVENT" } } })
 }

@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use kernel::ids::ExecutionId;
@@ -21,15 +21,25 @@ use tokio::process::{Child, Command};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
+use super::connection::Connection;
+use super::stats::round;
 use super::world::{Tenant, World};
+use crate::report::resident_mb;
 
+/// Every role of the service.
+const ROLES: &str = "api,dispatcher,worker";
 /// How long a start or a stop may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the service is idle before its memory is read.
+const REST: Duration = Duration::from_secs(3);
+/// How often `/readyz` is requested until it answers 200.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A running `forebay serve`.
 #[derive(Debug)]
 pub(crate) struct Service {
     child: Child,
+    launched_at: Instant,
     address: String,
     key: Secret,
     http: reqwest::Client,
@@ -38,14 +48,25 @@ pub(crate) struct Service {
 impl Service {
     /// Starts the service over a world's database. Returns when it is ready.
     pub(crate) async fn start(world: &World, settings: &[String]) -> Result<Service> {
-        Service::start_as("api,dispatcher,worker", world, settings).await
+        Service::start_as(ROLES, world, settings).await
     }
 
     /// Starts the service with only these roles.
     pub(crate) async fn start_as(roles: &str, world: &World, settings: &[String]) -> Result<Service> {
+        Service::launch(roles, &world.url, settings).await
+    }
+
+    /// Starts the service over a database that may be empty. The service migrates it.
+    pub(crate) async fn start_over(url: &str) -> Result<Service> {
+        Service::launch(ROLES, url, &[]).await
+    }
+
+    async fn launch(roles: &str, url: &str, settings: &[String]) -> Result<Service> {
         let key = Secret::generate()?;
+        // A client takes some milliseconds to build, which must not count as a part of the start.
+        let http = reqwest::Client::new();
         let mut command = Command::new(binary()?);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--database-url", &world.url]);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--database-url", url]);
         command.args(["--roles", roles]);
         for setting in settings {
             command.args(["--set", setting]);
@@ -56,6 +77,7 @@ impl Service {
             command.env_remove(name);
         }
         command.env("FOREBAY_AUTH_ROOT_KEY", key.expose());
+        let launched_at = Instant::now();
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().context("start forebay")?;
         let mut lines = BufReader::new(child.stdout.take().context("take the output of forebay")?).lines();
@@ -71,12 +93,24 @@ impl Service {
         }
         // The rest of its output is ignored, but must be read so that the pipe does not fill.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Service {
-            child,
-            address: address.context("forebay did not print its address")?,
-            key,
-            http: reqwest::Client::new(),
-        })
+        Ok(Service { child, launched_at, address: address.context("forebay did not print its address")?, key, http })
+    }
+
+    /// Waits until `/readyz` answers 200. Returns the time since the process was launched.
+    pub(crate) async fn ready_after(&self) -> Result<Duration> {
+        let request = format!("GET /readyz HTTP/1.1\r\nhost: {}\r\n\r\n", self.address);
+        let mut connection = Connection::open(&self.address).await?;
+        while connection.send(request.as_bytes()).await.context("request /readyz")? != 200 {
+            ensure!(self.launched_at.elapsed() < PATIENCE, "/readyz did not answer 200 in time");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(self.launched_at.elapsed())
+    }
+
+    /// The resident memory of the service after some idle seconds, in MB.
+    pub(crate) async fn resident_mb_at_rest(&self) -> Result<f64> {
+        tokio::time::sleep(REST).await;
+        resident_mb(self.pid()?).map(round).context("read the memory of a process")
     }
 
     /// Accepts one execution.

@@ -60,13 +60,18 @@ pub(crate) const READY: Backlog<'static> = Backlog { running: 0, waiting: 0, sta
 impl World {
     /// A new database of a cluster.
     pub(crate) async fn create(cluster: &Cluster, name: &str) -> Result<World> {
-        let client = cluster.target()?.connect().await?;
-        client.batch_execute("SET statement_timeout = 0").await?;
-        client.batch_execute(&format!("CREATE DATABASE {name}")).await.context("create a database")?;
-        let world = World::new(cluster.url().replace("///forebay?", &format!("///{name}?"))).await?;
+        let world = World::new(World::create_empty(cluster, name).await?).await?;
         // This succeeds only if the server was started with statement counting.
         let _not_there = world.client.batch_execute("CREATE EXTENSION pg_stat_statements").await;
         Ok(world)
+    }
+
+    /// A new database of a cluster, without any table. Returns its URL.
+    pub(crate) async fn create_empty(cluster: &Cluster, name: &str) -> Result<String> {
+        let client = cluster.target()?.connect().await?;
+        client.batch_execute("SET statement_timeout = 0").await?;
+        client.batch_execute(&format!("CREATE DATABASE {name}")).await.context("create a database")?;
+        Ok(cluster.url().replace("///forebay?", &format!("///{name}?")))
     }
 
     /// A migrated database at this URL, with this program registered as a process of it.
