@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use bench::{admission, dispatch, events, long, memory, peers, retention, temporal};
+use bench::{admission, dispatch, events, long, memory, peers, retention, scale, temporal};
 use clap::{Parser, Subcommand};
 
 /// Measures Forebay on this machine. Figures go to standard output as one line of JSON.
@@ -80,6 +80,18 @@ enum What {
         #[arg(long, value_name = "F", default_value_t = 1.0)]
         scale: f64,
     },
+    /// What can one PostgreSQL carry: cost of an execution, bytes kept, vacuum, replication lag, and partitions?
+    Scale {
+        /// Scale; 1 means 100,000 executions of each graph. Use less to try it
+        #[arg(long, value_name = "F", default_value_t = 1.0)]
+        scale: f64,
+        /// Measure only these parts
+        #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = scale::PARTS)]
+        only: Vec<String>,
+        /// Write the tables into docs/explanation/scale.md
+        #[arg(long)]
+        write_page: bool,
+    },
     /// What does the service cost compared with a bare Temporal client and a handwritten workflow?
     Temporal {
         /// Scale; 1 means the full length. Use less to try it
@@ -109,6 +121,9 @@ fn main() -> anyhow::Result<ExitCode> {
             runtime.block_on(peers::run(&peers::PeersOptions { scale, parts: only, write_page }))?
         }
         What::Retention { scale } => runtime.block_on(retention::run(&retention::RetentionOptions { scale }))?,
+        What::Scale { scale, only, write_page } => {
+            runtime.block_on(scale::run(&scale::ScaleOptions { scale, parts: only, write_page }))?
+        }
         What::Temporal { scale, only } => {
             runtime.block_on(temporal::run(&temporal::TemporalOptions { scale, parts: only }))?
         }

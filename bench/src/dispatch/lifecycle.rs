@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::queue::Priority;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::connect::Target;
 use store::queue::enqueue::{EnqueueOutcome, Start};
 use tokio::sync::mpsc;
@@ -32,25 +32,35 @@ pub(crate) struct Lifecycle {
     /// Processor time per execution, in microseconds: of the database, and of the service.
     pub(crate) database_us: f64,
     pub(crate) service_us: f64,
-    pub(super) commits: f64,
+    pub(crate) commits: f64,
     /// None if the server cannot count statements.
     pub(super) statements: Option<f64>,
     /// Bytes of the write-ahead log per execution.
-    pub(super) wal_bytes: f64,
+    pub(crate) wal_bytes: f64,
     /// The share of updates of `workflow_execution` that touch no index.
     pub(super) hot: f64,
 }
 
-/// Runs executions in the service while they are accepted, and measures from the first to the last. `first` runs
-/// before that, with the service; its result is kept until the end.
+/// Runs executions of one node in the service while they are accepted, and measures from the first to the last. `first`
+/// runs before that, with the service; its result is kept until the end.
 pub(crate) async fn measure<T>(
     world: &World,
     scale: Scale,
     first: impl AsyncFnOnce(&Service) -> Result<T>,
 ) -> Result<Lifecycle> {
+    measure_graph(world, &one_node(), scale.count(ITEMS), first).await
+}
+
+/// The same for this many executions of any graph.
+pub(crate) async fn measure_graph<T>(
+    world: &World,
+    document: &Value,
+    items: usize,
+    first: impl AsyncFnOnce(&Service) -> Result<T>,
+) -> Result<Lifecycle> {
     let mut tenants = Vec::new();
     for _ in 0..TENANTS {
-        tenants.push(world.tenant_in(None, LIMIT, 1, &one_node()).await?);
+        tenants.push(world.tenant_in(None, LIMIT, 1, document).await?);
     }
     world.leave_to_service().await?;
     world.settle().await?;
@@ -59,7 +69,6 @@ pub(crate) async fn measure<T>(
     run(world, &tenants, BATCH * TENANTS).await.context("warm up")?;
     tokio::time::sleep(STATISTICS_DELAY).await;
     let before = Counted::look(&world.client).await?;
-    let items = scale.count(ITEMS);
     let (server, process) = (cpu::postmaster(&world.client).await?, service.pid()?);
     let used = || anyhow::Ok([cpu::used_by(server)?, cpu::used_by(process)?]);
     let (earlier, began) = (used()?, Instant::now());

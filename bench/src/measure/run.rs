@@ -1,4 +1,4 @@
-//! Runs a measurement on a PostgreSQL server of its own, and prints its figures.
+//! Runs a measurement on a PostgreSQL server of its own, and prints or returns its figures.
 
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
@@ -14,6 +14,17 @@ pub(crate) async fn run(
     (scale, largest): (f64, f64),
     measure: impl AsyncFnOnce(&Cluster) -> Result<(Map<String, Value>, bool)>,
 ) -> Result<bool> {
+    let (figures, held) = figures(bench, (scale, largest), measure).await?;
+    report::print_figures(&Value::Object(figures))?;
+    Ok(held)
+}
+
+/// Runs a measurement and returns its figures, with the machine and the settings behind them.
+pub(crate) async fn figures(
+    bench: &str,
+    (scale, largest): (f64, f64),
+    measure: impl AsyncFnOnce(&Cluster) -> Result<(Map<String, Value>, bool)>,
+) -> Result<(Map<String, Value>, bool)> {
     if !(scale > 0.0 && scale <= largest) {
         bail!("--scale must be greater than 0 and at most {largest}");
     }
@@ -27,6 +38,5 @@ pub(crate) async fn run(
     figures.insert("settings".to_owned(), Value::Object(settings?));
     figures.insert("scale".to_owned(), json!(scale));
     figures.insert("held".to_owned(), json!(held));
-    report::print_figures(&Value::Object(figures))?;
-    Ok(held)
+    Ok((figures, held))
 }

@@ -1,18 +1,17 @@
 //! The table of a run, as text and as JSON, and its place in the page about peers.
+//!
+//! Not here: how a page is written (`page`).
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use super::cap::Capped;
 use super::known::{LIMIT, Peer, TenantLimit};
 use super::{Drained, PickUp, Rows, median_of};
 use crate::measure::stats::{Sample, round};
+use crate::page::{self, grouped, markdown};
 
 const PAGE: &str = "docs/reference/peers.md";
-const BEGIN: &str = "<!-- begin: written by ./dev/bench peers --write-page -->\n";
-const END: &str = "<!-- end -->";
 const OURS: &str = "40 workspaces with limits of 20, defaults";
 
 /// What was measured of one queue.
@@ -157,19 +156,6 @@ fn fmt(ms: f64) -> String {
     format!("≥ {}", grouped(ms, 1))
 }
 
-/// A number with separators of thousands.
-fn grouped(value: f64, digits: usize) -> String {
-    let text = format!("{value:.digits$}");
-    let (whole, rest) = text.split_once('.').map_or((text.as_str(), String::new()), |(w, r)| (w, format!(".{r}")));
-    let from_end = |at: usize| whole.len() - at;
-    let grouped = whole.char_indices().map(|(at, digit)| match at {
-        0 => digit.to_string(),
-        _ if from_end(at).is_multiple_of(3) => format!(",{digit}"),
-        _ => digit.to_string(),
-    });
-    grouped.collect::<String>() + &rest
-}
-
 /// Both tables, as Markdown.
 pub(super) fn text(rows: &Rows) -> String {
     let speed = [
@@ -192,41 +178,13 @@ pub(super) fn text(rows: &Rows) -> String {
         "the same, deep",
     ];
     let of = |names: &[&str], cells: fn(&Row) -> Vec<String>| {
-        let mut lines = vec![line(names.iter().copied()), line(names.iter().map(|_| "---"))];
-        lines.extend(rows.values().map(|row| line(cells(row).iter().map(String::as_str))));
-        lines.join("\n")
+        let rows: Vec<Vec<String>> = rows.values().map(cells).collect();
+        markdown(names, &rows)
     };
     format!("{}\n\n{}\n", of(&speed, Row::speed), of(&limits, Row::limits))
 }
 
-fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
-    format!("| {} |", cells.collect::<Vec<_>>().join(" | "))
-}
-
-/// Replaces the table of the page, and says where and how it was measured.
+/// Writes the tables into the page.
 pub(super) fn write_page(table: &str, figures: &Map<String, Value>) -> Result<()> {
-    let page = std::fs::read_to_string(PAGE).with_context(|| format!("read {PAGE}"))?;
-    let (before, rest) = page.split_once(BEGIN).context("find the begin of the table")?;
-    let (_, after) = rest.split_once(END).context("find the end of the table")?;
-    let machine = format!(
-        "Measured on {} cores, {}, PostgreSQL {}, `--scale {}`.",
-        figures["machine"]["cores"],
-        figures["machine"]["cpu"].as_str().unwrap_or("an unnamed processor"),
-        figures["settings"]["server_version"].as_str().unwrap_or("?"),
-        figures["scale"]
-    );
-    let page = format!("{before}{BEGIN}{machine}\n\n{table}{END}{after}");
-    std::fs::write(Path::new(PAGE), page).with_context(|| format!("write {PAGE}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_separated() {
-        let shown = [(7.0, 0), (1_234.0, 0), (12_345.64, 1), (123_456.0, 0), (999.96, 1)];
-        let shown: Vec<String> = shown.iter().map(|(value, digits)| grouped(*value, *digits)).collect();
-        assert_eq!(shown, ["7", "1,234", "12,345.6", "123,456", "1,000.0"]);
-    }
+    page::write(PAGE, "peers", table, figures)
 }
