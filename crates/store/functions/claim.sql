@@ -89,6 +89,11 @@ BEGIN
     -- All items of one claim get the same claimed_at; the list of holders orders by (claimed_at, id).
     v_now := clock_timestamp();
     v_number := nextval('forebay.claim_number');
+    -- The number must be above the mark. If the sequence was reset, it may not be, so the mark is reset too.
+    UPDATE forebay.claim_mark
+       SET slots_after = 0, slots_known = '{}'
+     WHERE workspace_id = ANY (p_workspaces) AND forebay.shard_of(workspace_id) = ANY (v_shards)
+       AND slots_after >= v_number;
     RETURN QUERY
     WITH workspaces AS MATERIALIZED (
         SELECT workspace.id, workspace.shard, workspace.weight, slots.running, slots.definitions, slots.keys,
@@ -104,11 +109,8 @@ BEGIN
          -- LIMIT 1: always a primary-key probe, never a scan.
          CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = request.id LIMIT 1) workspace
          CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = workspace.tier LIMIT 1) tier
-          -- A mark from before the sequence was reset is not used.
-          LEFT JOIN LATERAL (SELECT *
-                               FROM forebay.claim_mark
-                              WHERE claim_mark.workspace_id = request.id AND claim_mark.slots_after < v_number
-                              LIMIT 1) mark ON true
+          LEFT JOIN LATERAL (SELECT * FROM forebay.claim_mark WHERE claim_mark.workspace_id = request.id LIMIT 1) mark
+            ON true
          CROSS JOIN LATERAL (
             SELECT count(*)::int AS running, array_agg(holder.definition_id) AS definitions,
                    array_agg(holder.definition_id || holder.key) FILTER (WHERE holder.key IS NOT NULL) AS keys

@@ -350,7 +350,8 @@ CREATE TABLE forebay.claim_mark (
     workspace_id uuid PRIMARY KEY,
     -- By priority: no ready item has a lower rank. A hint: the probe lowers it where that is wrong.
     ready_from bigint[] NOT NULL DEFAULT '{0,0,0,0,0}' CHECK (cardinality(ready_from) = 5),
-    -- Every slot has a greater claim_number than slots_after, or one of slots_known.
+    -- Every slot has a greater claim_number than slots_after, or one of slots_known. A claim resets both if its number
+    -- is not above slots_after.
     slots_after bigint NOT NULL DEFAULT 0,
     slots_known bigint[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 20);

@@ -79,6 +79,7 @@ fn the_simulation_covers_every_rare_path() {
         given up
         loop begins
         loop goes on
+        number below the mark
         owner lets a forced run go
         owner of a forced run is dead
         parked
@@ -166,8 +167,8 @@ fn a_number_that_is_kept_when_an_item_is_claimed_again_is_noticed() {
 }
 
 #[test]
-fn numbers_that_processes_cache_are_noticed() {
-    caught(Mutant::NumbersCached, expect!["P2Slots"]);
+fn a_mark_that_a_smaller_number_does_not_reset_is_noticed() {
+    caught(Mutant::StaleMarkKept, expect!["P2Slots"]);
 }
 
 #[test]

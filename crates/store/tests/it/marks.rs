@@ -21,6 +21,8 @@ use crate::support::{Limits, World, end, start};
 const CLAIM: &str = include_str!("../../functions/claim.sql");
 const MARK: &str = include_str!("../../functions/mark.sql");
 const SWEEP: &str = include_str!("../../sql/execution_queue/sweep.sql");
+/// How a claim resets a mark that its number is not above.
+const RESET: &str = "SET slots_after = 0, slots_known = '{}'";
 /// The limit of the workspaces here.
 const LIMIT: i64 = 5;
 
@@ -125,11 +127,10 @@ async fn sessions_draw_their_numbers_in_the_order_of_their_claims() {
     assert_eq!(two_sessions(&world, workspace).await, LIMIT);
 }
 
-#[tokio::test]
-async fn a_sequence_that_sessions_cache_is_noticed() {
-    let (world, workspace, _) = ten_ready().await;
+/// Two sessions claim in turns, and each draws ten numbers at once.
+async fn cached(world: &World, workspace: WorkspaceId) -> i64 {
     world.client.batch_execute("ALTER SEQUENCE claim_number CACHE 10").await.expect("a mutant");
-    assert_eq!(two_sessions(&world, workspace).await, LIMIT + 1);
+    two_sessions(world, workspace).await
 }
 
 /// A mark is moved while a claim is open, or after it.
@@ -199,14 +200,57 @@ async fn a_protocol_that_is_checked_before_the_lock_is_noticed() {
     assert!(accepted_behind_a_raise(&world, workspace).await);
 }
 
-#[tokio::test]
-async fn a_sequence_that_was_reset_below_the_marks_exceeds_no_limit() {
-    let (world, workspace, _) = ten_ready().await;
-    world.client.batch_execute("SELECT setval('claim_number', 1000)").await.expect("later");
+/// The next claim draws the number after this one.
+async fn set_number(world: &World, last: i64) {
+    assert_eq!(world.get::<i64>("SELECT setval('claim_number', $1)", &[&last]).await, last);
+}
+
+/// The sequence is reset, as by a copy of the rows without it, and then the mark moves.
+async fn reset(world: &World, workspace: WorkspaceId) -> i64 {
+    set_number(world, 1_000).await;
     world.claim(workspace, 2).await;
-    world.client.batch_execute("SELECT setval('claim_number', 1)").await.expect("a reset");
+    world.move_marks(false).await;
+    set_number(world, 1).await;
     world.claim(workspace, 1).await;
-    assert_eq!(filled(&world, workspace).await, LIMIT);
+    world.move_marks(true).await;
+    world.claim(workspace, 1).await;
+    filled(world, workspace).await
+}
+
+/// The sequence is reset, and later passes the old mark.
+async fn reset_and_caught_up(world: &World, workspace: WorkspaceId) -> i64 {
+    set_number(world, 1_000).await;
+    let (item, _) = world.claim_one(world.me, workspace).await;
+    world.finish(item.execution(), Status::Completed).await;
+    world.move_marks(false).await;
+    set_number(world, 1).await;
+    world.claim(workspace, 3).await;
+    set_number(world, 1_000).await;
+    filled(world, workspace).await
+}
+
+#[tokio::test]
+async fn numbers_that_are_not_above_the_mark_exceed_no_limit() {
+    let (world, workspace, _) = ten_ready().await;
+    assert_eq!(reset(&world, workspace).await, LIMIT);
+    let (world, workspace, _) = ten_ready().await;
+    assert_eq!(reset_and_caught_up(&world, workspace).await, LIMIT);
+    let (world, workspace, _) = ten_ready().await;
+    assert_eq!(cached(&world, workspace).await, LIMIT);
+}
+
+#[tokio::test]
+async fn a_mark_that_a_smaller_number_does_not_reset_is_noticed() {
+    let mutant = broken(CLAIM, RESET, "SET slots_after = slots_after");
+    let (world, workspace, _) = ten_ready().await;
+    world.client.batch_execute(&mutant).await.expect("a mutant");
+    assert_eq!(reset(&world, workspace).await, LIMIT + 1);
+    let (world, workspace, _) = ten_ready().await;
+    world.client.batch_execute(&mutant).await.expect("a mutant");
+    assert_eq!(reset_and_caught_up(&world, workspace).await, LIMIT + 3);
+    let (world, workspace, _) = ten_ready().await;
+    world.client.batch_execute(&mutant).await.expect("a mutant");
+    assert_eq!(cached(&world, workspace).await, LIMIT + 1);
 }
 
 /// A start that commits below the mark: its arrival is before the mark moved, its commit after.

@@ -31,8 +31,8 @@ pub(crate) enum Mutant {
     MarkCoversOwn,
     /// An item that gets a slot again keeps the number of its first claim.
     NumberKept,
-    /// Each process draws several numbers at once and keeps them.
-    NumbersCached,
+    /// A mark stays as it is when a claim draws a number that is not above it.
+    StaleMarkKept,
     /// No sweep lowers a mark to what committed below it.
     NoProbe,
     /// A node interrupted by a crash comes back under its next attempt.

@@ -204,13 +204,13 @@ impl Process {
             ClaimStage::Lock if context.store.lock(workspace, claim) => ClaimStage::Count,
             ClaimStage::Lock => {
                 if context.store.is(Mutant::MarkOutsideLock) {
-                    let number = context.store.draw(self.id);
+                    let number = context.store.draw(workspace);
                     context.store.move_mark(workspace, number);
                 }
                 ClaimStage::Lock
             }
             ClaimStage::Count => {
-                let number = context.store.draw(self.id);
+                let number = context.store.draw(workspace);
                 ClaimStage::Take(context.store.room(workspace).min(want), number)
             }
             ClaimStage::Take(count, number) => {

@@ -131,9 +131,9 @@ pub(crate) struct Store {
     keys: BTreeMap<u64, Ix>,
     /// Which transaction holds each shard's lock; a claim's goes by its claim id.
     locks: BTreeMap<i16, u64>,
-    /// The last number that a claim drew, and what a mutant keeps for each process.
+    /// The last number that a claim drew, and how many were drawn.
     drawn: u64,
-    cached: BTreeMap<Pid, u64>,
+    draws: u64,
 }
 
 impl Store {
@@ -157,7 +157,7 @@ impl Store {
             keys: BTreeMap::new(),
             locks: BTreeMap::new(),
             drawn: 0,
-            cached: BTreeMap::new(),
+            draws: 0,
         }
     }
 

@@ -2,20 +2,21 @@
 //!
 //! Invariants
 //! - A claim draws its number under the shard's lock, and its items keep it as long as they hold their slot.
+//! - The numbers may start again from a smaller one. A claim whose number is not above its mark resets the mark.
 //! - What commits below a mark is found by a probe that takes no lock.
 //!
 //! Not here: why marks are needed (`docs/explanation/admission.md`).
 
 use std::collections::BTreeSet;
 
-use super::{Ix, Pid, Store};
+use super::{Ix, Store};
 use crate::simulation::mutant::Mutant;
 use crate::simulation::random::mix;
 
 /// How far a mark stays behind the clock.
 const LAG: u64 = 250;
-/// How many numbers a process keeps, as a mutant has it.
-const CACHED: u64 = 4;
+/// After so many numbers, on average, the next is a smaller one.
+const NUMBERS: u64 = 8;
 
 /// A workspace's mark.
 #[derive(Debug, Default)]
@@ -38,16 +39,16 @@ pub(super) fn lateness(key: u64) -> u64 {
 }
 
 impl Store {
-    /// The number of a claim that holds the shard's lock.
-    pub(crate) fn draw(&mut self, claimer: Pid) -> u64 {
-        if !self.is(Mutant::NumbersCached) {
-            self.drawn += 1;
-            return self.drawn;
+    /// The number of a claim in this workspace that holds the shard's lock.
+    pub(crate) fn draw(&mut self, workspace: usize) -> u64 {
+        self.draws += 1;
+        self.drawn = if mix(self.draws).is_multiple_of(NUMBERS) { self.drawn / 2 } else { self.drawn } + 1;
+        let number = self.drawn;
+        if self.workspaces[workspace].mark.after >= number && !self.is(Mutant::StaleMarkKept) {
+            let Mark { after, known, .. } = &mut self.workspaces[workspace].mark;
+            (*after, *known) = (0, BTreeSet::new());
+            self.judge.saw("number below the mark");
         }
-        let kept = self.cached.get(&claimer).copied().unwrap_or(0);
-        let number = if kept % CACHED == 0 { self.drawn.next_multiple_of(CACHED) + 1 } else { kept + 1 };
-        self.cached.insert(claimer, number);
-        self.drawn = self.drawn.max(number.next_multiple_of(CACHED));
         number
     }
 
