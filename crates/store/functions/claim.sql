@@ -258,7 +258,7 @@ BEGIN
            FROM (SELECT claimed.workspace_id FROM unnest(p_workspaces) AS requested(id)
                    JOIN forebay.execution_queue claimed
                      ON claimed.shard = forebay.shard_of(requested.id) AND claimed.workspace_id = requested.id
-                    AND claimed.claim_number = v_number
+                    AND claimed.claim_number = v_number AND claimed.claim_id = p_claim
                   ORDER BY random() LIMIT 1) mine;
     END IF;
 END $fn$;

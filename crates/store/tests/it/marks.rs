@@ -253,6 +253,34 @@ async fn a_mark_that_a_smaller_number_does_not_reset_is_noticed() {
     assert_eq!(cached(&world, workspace).await, LIMIT + 1);
 }
 
+/// After a reset, claims draw the number of slots in a shard that is busy.
+#[tokio::test]
+async fn the_mark_of_a_busy_shard_does_not_move() {
+    let (world, [free, busy]) = (World::new().await, [3, 4]);
+    let free = world.workspace_weighing("PRO", 1, Some(free)).await;
+    let busy = world.workspace_weighing("PRO", 1, Some(busy)).await;
+    for workspace in [free, busy] {
+        world.limit(workspace, 20).await;
+        let definition = world.definition(workspace, Limits::default()).await;
+        world.accept_many(workspace, definition, 20).await;
+    }
+    world.move_marks(false).await;
+    set_number(&world, 1_000).await;
+    world.claim(busy, 20).await;
+    let holder = world.database.client().await;
+    holder.query("SELECT pg_advisory_lock(lock_shard(), shard_of($1))", &[&busy.0]).await.expect("a lock");
+    world.move_marks(true).await;
+    let asks = [free, busy].map(|workspace| Quota { workspace, limit: 1 });
+    // Chance picks an item of the claim: each round, the busy workspace has more of them.
+    for _ in 0..5 {
+        set_number(&world, 1_000).await;
+        let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
+        assert_eq!(claims.items.len(), 1);
+    }
+    let marked: Vec<uuid::Uuid> = world.get("SELECT array_agg(workspace_id) FROM claim_mark", &[]).await;
+    assert_eq!(marked, [free.0]);
+}
+
 /// A start that commits below the mark: its arrival is before the mark moved, its commit after.
 async fn late_start() -> (World, WorkspaceId) {
     let (world, workspace, definition) = ten_ready().await;
