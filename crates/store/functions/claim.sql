@@ -18,7 +18,8 @@
 -- snapshot keeps the index entries of all items that ended since. Each claim draws a number under the lock, and its
 -- items keep that number as long as they hold their slot. So every slot has a greater number than the mark, or one that
 -- the mark lists. The ready index is ordered by priority first: within a priority ranks are arrival times, so all that
--- is below the mark has been claimed. A claim reads the first items of each priority, and merges them by rank.
+-- is below the mark has been claimed. A claim reads the first items of each priority, and merges them by turn: an item
+-- that was moved up to the mark has its turn by the rank that it had before.
 --
 -- p_protocol is the version of the claim's rules that the caller uses. If the database (forebay.protocol) uses another
 -- version, the claim is refused.
@@ -120,14 +121,16 @@ BEGIN
         SELECT next.* FROM workspaces CROSS JOIN LATERAL (
             SELECT first.* FROM (VALUES (1), (2), (3), (4), (5)) AS level(priority) CROSS JOIN LATERAL (
                 SELECT ready.id, ready.workspace_id, ready.workflow_definition_id AS definition_id,
-                       ready.concurrency_key AS key, ready.priority, ready.rank, ready.limited, ready.attempt_count,
-                       ready.in_doubt, greatest(ready.created_at, ready.available_at) AS since
+                       ready.concurrency_key AS key, ready.priority, ready.rank,
+                       least(ready.rank, forebay_r1.own_rank(ready.created_at, ready.priority)) AS turn,
+                       ready.limited, ready.attempt_count, ready.in_doubt,
+                       greatest(ready.created_at, ready.available_at) AS since
                   FROM forebay.execution_queue ready
                  WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
                    AND ready.stage = forebay.stage_ready() AND ready.priority = level.priority
                    AND ready.rank >= workspaces.ready_from[level.priority]
                  ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) first
-             ORDER BY first.rank, first.id LIMIT greatest(workspaces.room, 0)) next),
+             ORDER BY first.turn, first.id LIMIT greatest(workspaces.room, 0)) next),
     -- A missing definition must not block the head of its workspace's queue: its item is claimed, and the caller fails
     -- it. A paused definition has the limit 0.
     with_key_room AS (
@@ -137,7 +140,7 @@ BEGIN
                     ELSE definition.concurrency END AS definition_limit,
                candidate.key IS NULL
                OR row_number() OVER (PARTITION BY candidate.definition_id, candidate.key
-                                     ORDER BY candidate.rank, candidate.id)
+                                     ORDER BY candidate.turn, candidate.id)
                   + (SELECT coalesce(cardinality(array_positions(workspaces.keys,
                                                                  candidate.definition_id || candidate.key)), 0)
                        FROM workspaces WHERE workspaces.id = candidate.workspace_id)
@@ -148,7 +151,7 @@ BEGIN
     with_grant AS (
         SELECT candidate.*, key_has_room AND (
                definition_limit IS NULL
-               OR row_number() OVER (PARTITION BY definition_id, key_has_room ORDER BY rank, id)
+               OR row_number() OVER (PARTITION BY definition_id, key_has_room ORDER BY turn, id)
                   + (SELECT coalesce(cardinality(array_positions(workspaces.definitions, candidate.definition_id)), 0)
                        FROM workspaces WHERE workspaces.id = candidate.workspace_id)
                   <= definition_limit) AS granted

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kernel::execution::Status;
-use kernel::ids::{ClaimId, DefinitionId, WorkspaceId};
+use kernel::ids::{ClaimId, DefinitionId, QueueItemId, WorkspaceId};
 use kernel::queue::Priority;
 use kernel::queue::round_robin::Quota;
 use store::new_id;
@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
 use crate::plans::touched;
-use crate::support::{Limits, World, end, start};
+use crate::support::{Limits, World, end, keyed, start};
 
 const CLAIM: &str = include_str!("../../functions/claim.sql");
 const MARK: &str = include_str!("../../functions/mark.sql");
@@ -349,22 +349,92 @@ async fn what_becomes_ready_below_the_mark_is_claimed_without_a_sweep() {
     assert_eq!(world.claim(workspace, 1).await.items[0].item.execution(), blocked[1]);
 }
 
+const RANK: &str = "SELECT rank FROM execution_queue WHERE id = $1";
+
+/// Moves an item up to the mark: the first of two that their limit lets start one after the other has ended. Returns
+/// the second, with the rank that it had before.
+async fn moved_up(
+    world: &World,
+    workspace: WorkspaceId,
+    limited: DefinitionId,
+    key: Option<&str>,
+) -> (QueueItemId, i64) {
+    world.limit(workspace, 100).await;
+    let start = || Start { concurrency_key: key.map(str::to_owned), ..start(workspace, limited) };
+    let [first, second] = world.accept(&[start(), start()]).await[..] else { panic!("two") };
+    let own: i64 = world.get(RANK, &[&second.0]).await;
+    world.put_marks_ahead().await;
+    assert_eq!(world.claim(workspace, 11).await.items.len(), 11);
+    world.finish(first, Status::Completed).await;
+    assert!(world.get::<i64>(RANK, &[&second.0]).await > own, "it is at the mark");
+    (second.queue_item(), own)
+}
+
+const ONE: Limits = Limits { concurrency: Some(1), key_concurrency: None, timeout_ms: None };
+
+#[tokio::test]
+async fn an_item_whose_key_has_room_is_claimed_without_a_sweep() {
+    let (world, workspace, definition) = ten_ready().await;
+    let (item, _) = moved_up(&world, workspace, definition, Some("k")).await;
+    assert_eq!(world.claim(workspace, 1).await.items[0].item, item);
+}
+
 #[tokio::test]
 async fn an_item_that_is_blocked_again_has_its_own_rank_again() {
     let (world, workspace, _) = ten_ready().await;
-    world.limit(workspace, 100).await;
-    let limited = world.definition(workspace, Limits { concurrency: Some(1), ..Limits::default() }).await;
-    let blocked = world.accept_many(workspace, limited, 2).await;
-    let rank = "SELECT rank FROM execution_queue WHERE id = $1";
-    let own: i64 = world.get(rank, &[&blocked[1].0]).await;
-    world.put_marks_ahead().await;
-    world.claim(workspace, 11).await;
-    world.finish(blocked[0], Status::Completed).await;
-    world.store.unblock(&[BlockingLimit { workspace, definition: limited, key: None }]).await.expect("unblocked");
-    assert!(world.get::<i64>(rank, &[&blocked[1].0]).await > own, "it is at the mark");
+    let limited = world.definition(workspace, ONE).await;
+    let (item, own) = moved_up(&world, workspace, limited, None).await;
     world.run_sql("UPDATE workflow_definition SET concurrency = 0 WHERE id = $1", &[&limited.0]).await;
     assert!(world.claim(workspace, 1).await.workspaces[0].blocked_again);
-    assert_eq!(world.get::<i64>(rank, &[&blocked[1].0]).await, own);
+    assert_eq!(world.get::<i64>(RANK, &[&item.0]).await, own);
+}
+
+#[tokio::test]
+async fn an_item_that_is_blocked_in_bulk_has_its_own_rank_again() {
+    let (world, workspace, _) = ten_ready().await;
+    let limited = world.definition(workspace, ONE).await;
+    let (item, own) = moved_up(&world, workspace, limited, None).await;
+    let (moved, position) = world.store.block_batch(workspace, limited, 3, None, None).await.expect("blocked");
+    assert_eq!(moved, 1);
+    assert!(position.is_some_and(|position| position.rank > own), "the next batch is before where it was");
+    assert_eq!(world.get::<i64>(RANK, &[&item.0]).await, own);
+}
+
+#[tokio::test]
+async fn an_item_that_is_requeued_with_a_delay_keeps_its_rank() {
+    let (world, workspace, _) = ten_ready().await;
+    world.limit(workspace, 100).await;
+    world.put_marks_ahead().await;
+    let (item, claim) = world.claim_one(world.me, workspace).await;
+    let rank: i64 = world.get(RANK, &[&item.0]).await;
+    assert_eq!(world.claim(workspace, 9).await.items.len(), 9, "the mark is above it");
+    world.store.requeue_unsent(&[item], claim, Duration::from_secs(3_600)).await.expect("requeued");
+    assert_eq!(world.get::<i64>(RANK, &[&item.0]).await, rank);
+}
+
+#[tokio::test]
+async fn an_item_that_waits_for_its_key_after_a_delay_has_its_own_rank_again() {
+    let (world, workspace, definition) = ten_ready().await;
+    let (item, own) = moved_up(&world, workspace, definition, Some("k")).await;
+    let (claimed, claim) = world.claim_one(world.me, workspace).await;
+    assert_eq!(claimed, item);
+    world.store.requeue_unsent(&[item], claim, Duration::from_secs(3_600)).await.expect("requeued");
+    world.accept(&[keyed(workspace, definition, "k")]).await;
+    world.run_sql("UPDATE execution_queue SET available_at = now() WHERE id = $1", &[&item.0]).await;
+    world.store.promote().await.expect("promoted");
+    assert_eq!(world.get::<i64>(RANK, &[&item.0]).await, own);
+}
+
+#[tokio::test]
+async fn an_item_that_was_moved_up_to_the_mark_keeps_its_turn_before_other_priorities() {
+    let (world, workspace, definition) = ten_ready().await;
+    let limited = world.definition(workspace, ONE).await;
+    let (item, _) = moved_up(&world, workspace, limited, None).await;
+    let later = Start { priority: Priority::new(5).expect("a priority"), ..start(workspace, definition) };
+    let later = world.accept(&[later]).await[0];
+    world.store.sweep(&[workspace.shard()]).await.expect("a sweep");
+    assert_eq!(world.claim(workspace, 1).await.items[0].item, item);
+    assert_eq!(world.claim(workspace, 1).await.items[0].item.execution(), later);
 }
 
 #[tokio::test]
