@@ -2810,6 +2810,10 @@ BEGIN
                 ELSE v_job.status END;
 END $$;
 
+CREATE FUNCTION forebay_r1.known_per_mark() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 64$$;
+
 CREATE FUNCTION forebay_r1.list_executions(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_until timestamp with time zone, p_before uuid, p_limit bigint, p_ids uuid[], p_most bigint) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text, wanted boolean, last boolean)
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
@@ -2978,6 +2982,7 @@ DECLARE
     v_shard CONSTANT smallint := forebay.shard_of(p_workspace)::smallint;
     v_newest CONSTANT bigint := (extract(epoch FROM p_now) * 1000)::bigint - forebay_r1.mark_lag_ms();
     v_mark forebay.claim_mark;
+    v_known bigint[];
 BEGIN
     INSERT INTO forebay.claim_mark (workspace_id) VALUES (p_workspace) ON CONFLICT DO NOTHING;
     SELECT * INTO v_mark
@@ -2987,12 +2992,14 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    v_known := ARRAY(SELECT DISTINCT holder.claim_number
+                       FROM forebay_r1.holders(v_shard, p_workspace, v_mark.slots_after, v_mark.slots_known) holder
+                      WHERE holder.claim_number < p_number
+                      ORDER BY holder.claim_number);
     UPDATE forebay.claim_mark
-       SET slots_after = p_number - 1,
-           slots_known = ARRAY(
-               SELECT DISTINCT holder.claim_number
-                 FROM forebay_r1.holders(v_shard, p_workspace, v_mark.slots_after, v_mark.slots_known) holder
-                WHERE holder.claim_number < p_number),
+       SET slots_after = CASE WHEN cardinality(v_known) > forebay_r1.known_per_mark() THEN v_known[1]
+                              ELSE p_number END - 1,
+           slots_known = CASE WHEN cardinality(v_known) > forebay_r1.known_per_mark() THEN '{}' ELSE v_known END,
            ready_from = ARRAY(
                SELECT greatest(v_mark.ready_from[level.priority], least(
                           v_newest + (level.priority - forebay.default_priority()) * forebay.priority_step_ms(),

@@ -7,6 +7,9 @@
 CREATE OR REPLACE FUNCTION forebay_r1.claims_per_mark() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 250';
 
+-- The maximum number of older claims whose slots a mark lists. A claim probes each of them.
+CREATE OR REPLACE FUNCTION forebay_r1.known_per_mark() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 64';
+
 -- How far ready_from stays behind the clock. A start that commits later than this after its arrival may be below the
 -- mark; sql/execution_queue/sweep.sql finds it.
 CREATE OR REPLACE FUNCTION forebay_r1.mark_lag_ms() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 250';
@@ -40,9 +43,9 @@ LANGUAGE sql STABLE AS $fn$
 $fn$;
 
 -- Moves the mark of a workspace, for the claim with this number, which still holds the shard's lock. slots_after
--- becomes the last number before the claim's own, and slots_known the numbers up to there that still hold slots. As
--- later claims draw greater numbers, a slot up to slots_after can only be freed. ready_from becomes the first ready
--- item's rank.
+-- becomes the last number before the claim's own, and slots_known the numbers up to there that still hold slots. If
+-- those are too many, slots_after becomes the last number before the smallest of them. As later claims draw greater
+-- numbers, a slot up to slots_after can only be freed. ready_from becomes the first ready item's rank.
 --
 -- The mark's row is locked before the items are read. So the probe (sql/execution_queue/sweep.sql) has either lowered
 -- the mark already, and this function sees the item that it found, or does so later. If the probe holds the row, the
@@ -55,6 +58,7 @@ DECLARE
     v_shard CONSTANT smallint := forebay.shard_of(p_workspace)::smallint;
     v_newest CONSTANT bigint := (extract(epoch FROM p_now) * 1000)::bigint - forebay_r1.mark_lag_ms();
     v_mark forebay.claim_mark;
+    v_known bigint[];
 BEGIN
     INSERT INTO forebay.claim_mark (workspace_id) VALUES (p_workspace) ON CONFLICT DO NOTHING;
     SELECT * INTO v_mark
@@ -64,12 +68,14 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    v_known := ARRAY(SELECT DISTINCT holder.claim_number
+                       FROM forebay_r1.holders(v_shard, p_workspace, v_mark.slots_after, v_mark.slots_known) holder
+                      WHERE holder.claim_number < p_number
+                      ORDER BY holder.claim_number);
     UPDATE forebay.claim_mark
-       SET slots_after = p_number - 1,
-           slots_known = ARRAY(
-               SELECT DISTINCT holder.claim_number
-                 FROM forebay_r1.holders(v_shard, p_workspace, v_mark.slots_after, v_mark.slots_known) holder
-                WHERE holder.claim_number < p_number),
+       SET slots_after = CASE WHEN cardinality(v_known) > forebay_r1.known_per_mark() THEN v_known[1]
+                              ELSE p_number END - 1,
+           slots_known = CASE WHEN cardinality(v_known) > forebay_r1.known_per_mark() THEN '{}' ELSE v_known END,
            ready_from = ARRAY(
                SELECT greatest(v_mark.ready_from[level.priority], least(
                           v_newest + (level.priority - forebay.default_priority()) * forebay.priority_step_ms(),

@@ -69,7 +69,7 @@ async fn a_count_that_starts_at_the_mark_misses_no_slot() {
 #[tokio::test]
 async fn a_mark_that_covers_the_number_of_its_own_claim_is_noticed() {
     let (world, workspace, _) = ten_ready().await;
-    let mutant = broken(MARK, "slots_after = p_number - 1", "slots_after = p_number");
+    let mutant = broken(MARK, "ELSE p_number END - 1", "ELSE p_number + 1 END - 1");
     world.client.batch_execute(&mutant).await.expect("a mutant");
     world.move_marks(true).await;
     assert_eq!(two_claims(&world, workspace).await, LIMIT + 3);
@@ -198,6 +198,20 @@ async fn a_protocol_that_is_checked_before_the_lock_is_noticed() {
     let mutant = broken(&broken(CLAIM, check, ""), lock, &format!("{check}{lock}"));
     world.client.batch_execute(&mutant).await.expect("a mutant");
     assert!(accepted_behind_a_raise(&world, workspace).await);
+}
+
+#[tokio::test]
+async fn a_mark_that_would_list_too_many_numbers_stays_before_the_smallest() {
+    let (world, workspace, _) = ten_ready().await;
+    world.list_numbers(2).await;
+    let mark =
+        "SELECT (SELECT min(claim_number) FROM execution_queue) - slots_after || ', ' || cardinality(slots_known)
+        FROM claim_mark WHERE workspace_id = $1";
+    for expected in ["1, 0", "0, 1", "-1, 2", "1, 0"] {
+        world.claim(workspace, 1).await;
+        assert_eq!(world.get::<String>(mark, &[&workspace.0]).await, expected);
+    }
+    assert_eq!(filled(&world, workspace).await, LIMIT);
 }
 
 /// The next claim draws the number after this one.

@@ -249,6 +249,11 @@ impl World {
         self.constant("mark_lag_ms", 0).await;
     }
 
+    /// From now on a mark lists at most this many numbers.
+    pub(crate) async fn list_numbers(&self, most: i32) {
+        self.constant("known_per_mark", most).await;
+    }
+
     async fn constant(&self, name: &str, value: i32) {
         let sql = format!(
             "CREATE OR REPLACE FUNCTION forebay_r1.{name}() RETURNS int
