@@ -18,12 +18,15 @@ DECLARE
     v_through_key record;
 BEGIN
     WITH keys AS MATERIALIZED (
-        SELECT DISTINCT requested.workspace_id, requested.definition_id, requested.key,
-               forebay.shard_of(requested.workspace_id)::smallint AS shard
-          FROM unnest(p_workspaces, p_definitions, p_keys) AS requested(workspace_id, definition_id, key)
-         WHERE requested.key IS NOT NULL),
+        SELECT requested.*, forebay.shard_of(requested.workspace_id)::smallint AS shard,
+               (SELECT mark.ready_from
+                  FROM forebay.claim_mark mark
+                 WHERE mark.workspace_id = requested.workspace_id) AS ready_from
+          FROM (SELECT DISTINCT given.workspace_id, given.definition_id, given.key
+                  FROM unnest(p_workspaces, p_definitions, p_keys) AS given(workspace_id, definition_id, key)
+                 WHERE given.key IS NOT NULL) requested),
     chosen AS MATERIALIZED (
-        SELECT next.id, definition.concurrency IS NOT NULL OR definition.status <> 'ACTIVE' AS limited
+        SELECT next.id, keys.ready_from, definition.concurrency IS NOT NULL OR definition.status <> 'ACTIVE' AS limited
           FROM keys
           JOIN forebay.workflow_definition definition ON definition.id = keys.definition_id
                AND definition.deleted_at IS NULL
@@ -45,9 +48,7 @@ BEGIN
            SET stage = CASE WHEN chosen.limited THEN forebay.stage_waits_for_definition()
                             ELSE forebay.stage_ready() END,
                rank = CASE WHEN chosen.limited THEN queued.rank
-                           ELSE greatest(queued.rank, (SELECT mark.ready_from[queued.priority]
-                                                         FROM forebay.claim_mark mark
-                                                        WHERE mark.workspace_id = queued.workspace_id)) END
+                           ELSE greatest(queued.rank, chosen.ready_from[queued.priority]) END
           FROM chosen WHERE queued.id = chosen.id AND queued.status = 'PENDING'
         RETURNING queued.workspace_id, queued.workflow_definition_id, chosen.limited)
     SELECT array_agg(DISTINCT moved.workspace_id) FILTER (WHERE NOT moved.limited) AS ready_in,
@@ -57,17 +58,19 @@ BEGIN
 
     RETURN QUERY
     WITH definitions AS MATERIALIZED (
-        SELECT DISTINCT requested.workspace_id, requested.definition_id,
-               forebay.shard_of(requested.workspace_id)::smallint AS shard
+        SELECT requested.*, forebay.shard_of(requested.workspace_id)::smallint AS shard,
+               (SELECT mark.ready_from
+                  FROM forebay.claim_mark mark
+                 WHERE mark.workspace_id = requested.workspace_id) AS ready_from
           FROM (SELECT given.workspace_id, given.definition_id
                   FROM unnest(p_workspaces, p_definitions, p_keys) AS given(workspace_id, definition_id, key)
                  WHERE given.key IS NULL
-                UNION ALL
+                UNION
                 SELECT passed.workspace_id, passed.definition_id
                   FROM unnest(v_through_key.workspaces, v_through_key.definitions)
                        AS passed(workspace_id, definition_id)) requested),
     chosen AS MATERIALIZED (
-        SELECT next.id FROM definitions requested
+        SELECT next.id, requested.ready_from FROM definitions requested
           JOIN forebay.workflow_definition definition
             ON definition.id = requested.definition_id AND definition.status = 'ACTIVE'
            AND definition.deleted_at IS NULL
@@ -91,10 +94,7 @@ BEGIN
              FOR UPDATE SKIP LOCKED) next),
     moved AS (
         UPDATE forebay.execution_queue queued
-           SET stage = forebay.stage_ready(),
-               rank = greatest(queued.rank, (SELECT mark.ready_from[queued.priority]
-                                               FROM forebay.claim_mark mark
-                                              WHERE mark.workspace_id = queued.workspace_id))
+           SET stage = forebay.stage_ready(), rank = greatest(queued.rank, chosen.ready_from[queued.priority])
           FROM chosen WHERE queued.id = chosen.id AND queued.status = 'PENDING'
         RETURNING queued.workspace_id)
     SELECT moved.workspace_id FROM moved UNION SELECT unnest(v_through_key.ready_in);
