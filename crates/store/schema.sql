@@ -4519,7 +4519,7 @@ CREATE TABLE forebay.execution_queue (
     claimed_at timestamp with time zone,
     dispatched_at timestamp with time zone,
     last_error text,
-    CONSTRAINT execution_queue_check CHECK ((((priority >= 1) AND (priority <= 5)) AND ((stage <> 2) OR (concurrency_key IS NOT NULL)) AND ((stage = 5) = (claim_number IS NOT NULL)) AND
+    CONSTRAINT execution_queue_check CHECK ((((priority >= 1) AND (priority <= 5)) AND ((stage <> 2) OR (concurrency_key IS NOT NULL)) AND ((stage = 5) = (claim_number IS NOT NULL)) AND (claim_number > 0) AND
 CASE status
     WHEN 'PENDING'::text THEN ((stage = ANY (ARRAY[0, 1, 2, 3])) AND (claim_id IS NULL) AND (claimed_by IS NULL) AND (claimed_at IS NULL) AND (dispatched_at IS NULL) AND (owner IS NULL))
     WHEN 'CLAIMED'::text THEN ((stage = 5) AND (claim_id IS NOT NULL) AND (claimed_by IS NOT NULL) AND (claimed_at IS NOT NULL) AND (dispatched_at IS NULL) AND (owner IS NULL))

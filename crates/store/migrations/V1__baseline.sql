@@ -292,7 +292,7 @@ CREATE TABLE forebay.execution_queue (
     last_error text,
     -- One condition, because each one costs every statement that writes a row.
     CHECK (priority BETWEEN 1 AND 5 AND (stage <> 2 OR concurrency_key IS NOT NULL)
-        AND (stage = 5) = (claim_number IS NOT NULL) AND CASE status
+        AND (stage = 5) = (claim_number IS NOT NULL) AND claim_number > 0 AND CASE status
         WHEN 'PENDING' THEN stage IN (0, 1, 2, 3) AND claim_id IS NULL AND claimed_by IS NULL
             AND claimed_at IS NULL AND dispatched_at IS NULL AND owner IS NULL
         WHEN 'CLAIMED' THEN stage = 5 AND claim_id IS NOT NULL AND claimed_by IS NOT NULL
@@ -355,8 +355,9 @@ CREATE TABLE forebay.claim_mark (
     slots_after bigint NOT NULL DEFAULT 0,
     slots_known bigint[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 20);
--- Drawn only under a shard's lock. CACHE 1: a session that kept numbers would draw an old one after a newer mark.
-CREATE SEQUENCE forebay.claim_number CACHE 1;
+-- Drawn only under a shard's lock. CACHE 1: a session that kept numbers would draw an old one after a newer mark, and
+-- so reset the mark. Greater than zero, where a claim without a mark begins to count.
+CREATE SEQUENCE forebay.claim_number MINVALUE 1 NO CYCLE CACHE 1;
 
 -- The last count of a workspace's backlog, and how many starts of workspaces with a limit had arrived by then. This is
 -- a hint for enqueue (functions/shared/backlog.sql): if the row is missing or old, the backlog is counted.

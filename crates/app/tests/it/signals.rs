@@ -240,8 +240,8 @@ impl Watched {
     /// Processes that die with work in their hands, and this one stopped for too long.
     async fn deaths(&self) {
         let (tenant, claimed) = self.waiting().await;
-        let claim =
-            "UPDATE execution_queue SET status = 'CLAIMED', stage = 5, claim_number = 1, claim_id = gen_random_uuid(),
+        let claim = "UPDATE execution_queue SET status = 'CLAIMED', stage = 5,
+            claim_number = nextval('forebay.claim_number'), claim_id = gen_random_uuid(),
             claimed_by = gen_random_uuid(), claimed_at = now() - interval '1 hour' WHERE id =";
         self.world.run_sql(&format!("{claim} '{claimed}'")).await;
         tenant.completed(&claimed).await;
@@ -256,9 +256,9 @@ impl Watched {
             started_at = now() WHERE id = '{orphan}'"
         );
         let item = format!(
-            "UPDATE execution_queue SET status = 'DISPATCHED', stage = 5, claim_number = 1,
-            claim_id = gen_random_uuid(), claimed_by = '{orphan}', claimed_at = now(), dispatched_at = now(),
-            owner = '{orphan}' WHERE id = '{orphan}'"
+            "UPDATE execution_queue SET status = 'DISPATCHED', stage = 5,
+            claim_number = nextval('forebay.claim_number'), claim_id = gen_random_uuid(),
+            claimed_by = '{orphan}', claimed_at = now(), dispatched_at = now(), owner = '{orphan}' WHERE id = '{orphan}'"
         );
         self.world.run_sql(&format!("BEGIN; {process}; {run}; {item}; COMMIT")).await;
         tenant.completed(&orphan).await;

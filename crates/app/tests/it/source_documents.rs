@@ -194,7 +194,8 @@ async fn a_crash_while_items_are_claimed_is_recovered_and_costs_no_attempt() {
     world
         .run_sql(&format!(
             "INSERT INTO process (id, host, pid, roles, version, release) VALUES ('{dead}', 'h', 1, '{{dispatcher}}', '0', 1);
-             UPDATE execution_queue SET status = 'CLAIMED', stage = 5, claim_number = 1, claim_id = '{dead}', claimed_by = '{dead}',
+             UPDATE execution_queue SET status = 'CLAIMED', stage = 5,
+                    claim_number = nextval('forebay.claim_number'), claim_id = '{dead}', claimed_by = '{dead}',
                     claimed_at = now() WHERE id = '{claimed}'"
         ))
         .await;

@@ -119,8 +119,9 @@ async fn a_slow_poll_delays_neither_the_end_of_a_deleted_run_nor_its_slot() {
     world.receiver.until_called("/hold/a", 1).await;
     // The second waits for a slot and is given one by hand, so no process holds it: only the loop of strays finds it.
     let sql = format!(
-        "UPDATE execution_queue SET status = 'DISPATCHED', stage = 5, claim_number = 1, claim_id = gen_random_uuid(), claimed_by = gen_random_uuid(),
-                claimed_at = now(), dispatched_at = now() WHERE id = '{stray}';
+        "UPDATE execution_queue SET status = 'DISPATCHED', stage = 5,
+                claim_number = nextval('forebay.claim_number'), claim_id = gen_random_uuid(),
+                claimed_by = gen_random_uuid(), claimed_at = now(), dispatched_at = now() WHERE id = '{stray}';
          DELETE FROM workflow_execution WHERE id IN ('{lost}', '{stray}')"
     );
     world.run_sql(&sql).await;
@@ -159,8 +160,9 @@ async fn a_lost_execution_that_cannot_be_ended_keeps_no_other_slot_taken() {
     let (first, second) = (tenant.start(&held).await, tenant.start(&held).await);
     let sql = format!(
         "ALTER TABLE execution_queue ADD CONSTRAINT stays CHECK (id <> '{first}' OR status <> 'FAILED');
-         UPDATE execution_queue SET status = 'DISPATCHED', stage = 5, claim_number = 1, claim_id = gen_random_uuid(), claimed_by = gen_random_uuid(),
-                claimed_at = now(), dispatched_at = now() WHERE id IN ('{first}', '{second}');
+         UPDATE execution_queue SET status = 'DISPATCHED', stage = 5,
+                claim_number = nextval('forebay.claim_number'), claim_id = gen_random_uuid(),
+                claimed_by = gen_random_uuid(), claimed_at = now(), dispatched_at = now() WHERE id IN ('{first}', '{second}');
          DELETE FROM workflow_execution WHERE id IN ('{first}', '{second}')"
     );
     world.run_sql(&sql).await;
