@@ -255,8 +255,8 @@ CREATE TABLE forebay.retired_execution (
 --   5    stage_slot()                   claimed or dispatched: it holds a slot
 --   9    stage_failed()                 a dead letter
 --
--- Index predicates name only the stage and claim_number, so that claimed -> dispatched and takeover are heap-only
--- updates.
+-- A takeover of a claimed item is a heap-only update. Claimed -> dispatched is not, because execution_queue_claimed
+-- names the status; nor is a change of the owner, which is a key of execution_queue_owned.
 CREATE TABLE forebay.execution_queue (
     -- Also the id of the execution.
     id uuid PRIMARY KEY,
