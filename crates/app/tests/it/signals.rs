@@ -230,8 +230,8 @@ impl Watched {
         };
         self.world.run_sql("UPDATE protocol SET number = number + 1").await;
         self.expect_logged(&events::CLAIMING_STOPPED).await;
-        let observed =
-            until("it says why", async || claims().await.filter(|observed| observed.contains("protocol 1"))).await;
+        let why = async || claims().await.filter(|observed| observed.contains("protocol 1"));
+        let observed = until("it says why", why).await;
         assert!(observed.contains("upgrade this process to the newer release"), "{observed}");
         self.world.run_sql("UPDATE protocol SET number = number - 1").await;
         until("it claims again", async || claims().await.is_none().then_some(())).await;
@@ -240,10 +240,9 @@ impl Watched {
     /// Processes that die with work in their hands, and this one stopped for too long.
     async fn deaths(&self) {
         let (tenant, claimed) = self.waiting().await;
-        let claim = "UPDATE execution_queue SET status = 'CLAIMED', stage = 5,
-            claim_number = nextval('forebay.claim_number'), claim_id = gen_random_uuid(),
-            claimed_by = gen_random_uuid(), claimed_at = now() - interval '1 hour' WHERE id =";
-        self.world.run_sql(&format!("{claim} '{claimed}'")).await;
+        let claim = "status = 'CLAIMED', stage = 5, claim_number = nextval('forebay.claim_number'),
+            claim_id = gen_random_uuid(), claimed_by = gen_random_uuid(), claimed_at = now() - interval '1 hour'";
+        self.world.run_sql(&format!("UPDATE execution_queue SET {claim} WHERE id = '{claimed}'")).await;
         tenant.completed(&claimed).await;
         self.expect_logged(&events::RECOVERED).await;
         let (tenant, orphan) = self.waiting().await;
@@ -256,9 +255,9 @@ impl Watched {
             started_at = now() WHERE id = '{orphan}'"
         );
         let item = format!(
-            "UPDATE execution_queue SET status = 'DISPATCHED', stage = 5,
-            claim_number = nextval('forebay.claim_number'), claim_id = gen_random_uuid(),
-            claimed_by = '{orphan}', claimed_at = now(), dispatched_at = now(), owner = '{orphan}' WHERE id = '{orphan}'"
+            "UPDATE execution_queue SET status = 'DISPATCHED', stage = 5, owner = '{orphan}', claimed_by = '{orphan}',
+            claim_number = nextval('forebay.claim_number'), claim_id = gen_random_uuid(), claimed_at = now(),
+            dispatched_at = now() WHERE id = '{orphan}'"
         );
         self.world.run_sql(&format!("BEGIN; {process}; {run}; {item}; COMMIT")).await;
         tenant.completed(&orphan).await;

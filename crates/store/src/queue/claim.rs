@@ -8,7 +8,7 @@
 //! - Every other function here only moves items between stages. It may run concurrently, be repeated or be late without
 //!   harm.
 //!
-//! Not here: whose turn it is (`kernel::queue::round_robin`), the statement itself (functions/claim.sql), sending starts
+//! Not here: whose turn it is (`kernel::queue::round_robin`), the statement (functions/claim.sql), how starts are sent
 //! (`server::queue::starter`).
 
 use std::time::Duration;

@@ -26,7 +26,7 @@ pub(crate) use facts::{Fence, Fetched, Guard, NodeChange};
 use marks::Mark;
 pub(crate) use marks::marks_move;
 
-use super::judge::{Judge, Promise};
+use super::judge::Judge;
 use super::mutant::Mutant;
 use crate::run::graph;
 
@@ -240,25 +240,6 @@ impl Store {
     pub(crate) fn is_eligible(&self, workspace: usize) -> bool {
         let mut items = (0..self.executions.len()).filter(|ix| self.executions[*ix].workspace == workspace);
         items.any(|ix| self.is_ready(ix)) && self.room(workspace) > 0
-    }
-
-    /// Claims up to `count` ready items of a workspace from its mark on, oldest first, under the claim's number.
-    pub(crate) fn take(&mut self, workspace: usize, count: usize, claim: u64, claimer: Pid, number: u64) {
-        let items: Vec<Ix> = self.ready_from_mark(workspace).take(count).collect();
-        let keeps = self.is(Mutant::NumberKept);
-        for ix in &items {
-            let item = &mut self.executions[*ix].item;
-            item.status = item.status.after(Step::Claim).expect("a ready item can be claimed");
-            (item.claim, item.claimed_by) = (claim, claimer);
-            item.number = if keeps && item.number > 0 { item.number } else { number };
-        }
-        let (held, limit) = (self.slots_held(workspace), self.workspaces[workspace].limit);
-        if held > limit && !items.is_empty() {
-            self.judge
-                .breaks(Promise::P2Slots, || format!("a claim makes {held} slots of w{workspace}, limit {limit}"));
-        }
-        self.count_allowed(workspace);
-        self.note(|| format!("p{claimer} claims {items:?} of w{workspace} under c{claim}"));
     }
 
     /// What a claimer holds under a claim: how it learns what became of a lost answer.

@@ -9,7 +9,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Ix, Store};
+use kernel::queue::Step;
+
+use super::{Ix, Pid, Store};
+use crate::simulation::judge::Promise;
 use crate::simulation::mutant::Mutant;
 use crate::simulation::random::mix;
 
@@ -66,6 +69,25 @@ impl Store {
             let execution = &self.executions[*ix];
             execution.workspace == workspace && execution.item.rank >= from && self.is_ready(*ix)
         })
+    }
+
+    /// Claims up to `count` ready items of a workspace from its mark on, oldest first, under the claim's number.
+    pub(crate) fn take(&mut self, workspace: usize, count: usize, claim: u64, claimer: Pid, number: u64) {
+        let items: Vec<Ix> = self.ready_from_mark(workspace).take(count).collect();
+        let keeps = self.is(Mutant::NumberKept);
+        for ix in &items {
+            let item = &mut self.executions[*ix].item;
+            item.status = item.status.after(Step::Claim).expect("a ready item can be claimed");
+            (item.claim, item.claimed_by) = (claim, claimer);
+            item.number = if keeps && item.number > 0 { item.number } else { number };
+        }
+        let (held, limit) = (self.slots_held(workspace), self.workspaces[workspace].limit);
+        if held > limit && !items.is_empty() {
+            self.judge
+                .breaks(Promise::P2Slots, || format!("a claim makes {held} slots of w{workspace}, limit {limit}"));
+        }
+        self.count_allowed(workspace);
+        self.note(|| format!("p{claimer} claims {items:?} of w{workspace} under c{claim}"));
     }
 
     /// Moves a workspace's mark, for the claim with this number, after what it took.
