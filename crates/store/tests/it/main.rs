@@ -28,6 +28,7 @@ mod leases;
 mod lifecycles;
 mod lists;
 mod marks;
+mod marks_ready;
 mod migrations;
 mod online;
 mod orphans;

@@ -131,9 +131,8 @@ pub(crate) struct Store {
     keys: BTreeMap<u64, Ix>,
     /// Which transaction holds each shard's lock; a claim's goes by its claim id.
     locks: BTreeMap<i16, u64>,
-    /// The last number that a claim drew, and how many were drawn.
+    /// The last number that a claim drew.
     drawn: u64,
-    draws: u64,
 }
 
 impl Store {
@@ -157,7 +156,6 @@ impl Store {
             keys: BTreeMap::new(),
             locks: BTreeMap::new(),
             drawn: 0,
-            draws: 0,
         }
     }
 

@@ -44,8 +44,8 @@ pub(super) fn lateness(key: u64) -> u64 {
 impl Store {
     /// The number of a claim in this workspace that holds the shard's lock.
     pub(crate) fn draw(&mut self, workspace: usize) -> u64 {
-        self.draws += 1;
-        self.drawn = if mix(self.draws).is_multiple_of(NUMBERS) { self.drawn / 2 } else { self.drawn } + 1;
+        let is_reset = mix(self.now + self.drawn).is_multiple_of(NUMBERS);
+        self.drawn = if is_reset { self.drawn / 2 } else { self.drawn } + 1;
         let number = self.drawn;
         if self.workspaces[workspace].mark.after >= number && !self.is(Mutant::StaleMarkKept) {
             let Mark { after, known, .. } = &mut self.workspaces[workspace].mark;
