@@ -104,7 +104,8 @@ BEGIN
                 OR execution.created_at < clock_timestamp() - make_interval(secs => p_keys_kept_s))
            AND NOT EXISTS (SELECT 1
                              FROM forebay.workflow_execution descendant
-                            WHERE descendant.root = execution.id AND descendant.completed_at IS NULL)
+                            WHERE descendant.root = execution.id AND descendant.depth > 0
+                              AND descendant.completed_at IS NULL)
          ORDER BY execution.id FOR UPDATE SKIP LOCKED);
     v_ids := v_roots || ARRAY(
         SELECT descendant.id FROM forebay.workflow_execution descendant

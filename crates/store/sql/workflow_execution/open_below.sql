@@ -2,7 +2,7 @@
 SELECT id
 FROM forebay.workflow_execution
 WHERE root = $1::uuid
-  AND parent IS NOT NULL
+  AND depth > 0
   AND completed_at IS NULL
 ORDER BY id
 LIMIT 20000

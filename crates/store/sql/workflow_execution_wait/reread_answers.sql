@@ -3,7 +3,9 @@
 WITH tree AS (
     SELECT $1::uuid AS id
     UNION
-    SELECT child.id FROM forebay.workflow_execution child WHERE child.root = $1::uuid AND child.completed_at IS NULL)
+    SELECT child.id
+      FROM forebay.workflow_execution child
+     WHERE child.root = $1::uuid AND child.depth > 0 AND child.completed_at IS NULL)
 SELECT wait.execution_id AS execution, wait.node, wait.iteration, wait.attempt, wait.status, wait.output, wait.error,
        wait.answered_by, wait.answered_at
 FROM tree

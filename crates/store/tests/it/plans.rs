@@ -209,6 +209,27 @@ async fn the_polling_loops_skip_the_backlog() {
 }
 
 #[tokio::test]
+async fn what_belongs_to_a_root_is_found_without_reading_other_executions() {
+    let Busy { world, workspace, .. } = busy().await;
+    let root = world.run(workspace, 1).await[0].execution.0;
+    // The settings of every connection of the store.
+    world.client.batch_execute("SET enable_seqscan = off; SET random_page_cost = 1.1").await.expect("settings");
+    for analysed in [false, true] {
+        if analysed {
+            world.client.batch_execute("ANALYZE").await.expect("statistics");
+        }
+        for statement in [sql!("workflow_execution/open_below"), sql!("workflow_execution_wait/reread_answers")] {
+            let buffers = touched(&world, statement, &[&root]).await;
+            assert!(buffers < 60, "{buffers} buffers, analysed: {analysed}: {statement}");
+        }
+        let (age, first, count, rows) = (-60.0, uuid::Uuid::nil(), 100, 1_000);
+        let retire = sql!("workflow_execution/retire");
+        let buffers = touched(&world, retire, &[&age, &age, &first, &count, &rows]).await;
+        assert!(buffers < 10_000, "{buffers} buffers to delete {count} executions, analysed: {analysed}");
+    }
+}
+
+#[tokio::test]
 async fn plans_made_while_the_queue_was_empty_are_not_kept_when_it_fills() {
     let world = World::new().await;
     let workspace = world.workspace_weighing("ENTERPRISE", 1, Some(9)).await;
