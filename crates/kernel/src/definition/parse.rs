@@ -55,6 +55,7 @@ pub fn check_by(document: &Value, profiles: &Profiles) -> Result<(Definition, Pl
         problems.push(draft.problem_of(why, &problems));
     }
     references::check(&draft, &mut problems);
+    references::suggest_nodes(document, &draft, &mut problems);
     match plan {
         Ok(plan) if problems.is_empty() => Ok((draft.definition, plan)),
         _ => Err(cut(problems)),
@@ -614,18 +615,20 @@ mod tests {
                     "e": {"kind": "CONDITION", "needs": "a", "with": {"if": "nodes.d.output && inputs.x"}},
                     "h": {"kind": "CONDITION", "needs": "a", "with": {"if": "env.x"}},
                     "i": {"kind": "CONDITION", "needs": "a", "with": {"if": "inputs.x && nodes.a"}},
+                    "j": {"kind": "CONDITION", "needs": "a", "with": {"if": "inputs.x && a.output"}},
                 },
                 "outputs": ["${{ nodes.d.output }}", "${{ nodes.zzz.output }}"],
             }),
             expect![[r#"
                 /nodes/h/with/if: unknown root env: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 0)
                 /nodes/i/with/if: nodes.a must be followed by output, status or error (at offset 12)
+                /nodes/j/with/if: unknown root a, did you mean nodes.a? (at offset 12)
                 /nodes/a/with/value/1: c does not come before this node: add it to needs, or an edge from it
                 /nodes/b/with/value/1: b cannot use its own values
                 /nodes/c/with/value/1: unknown node cc, did you mean c?
                 /nodes/d/with/value/1: c does not come before this node: add it to needs, or an edge from it
                 /nodes/e/with/if: d does not come before this node: add it to needs, or an edge from it
-                /outputs/1: unknown node zzz: use one of a, b, c, d, e, h, i
+                /outputs/1: unknown node zzz: use one of a, b, c, d, e, h, i, j
             "#]],
         );
     }

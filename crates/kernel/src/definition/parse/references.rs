@@ -8,12 +8,13 @@
 //!
 //! Not here: the syntax of paths (`expression`), which fields contain templates (`kind`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::Draft;
 use crate::definition::fields::{Code, GUESSES, Problem, child, unknown, unreadable};
+use crate::definition::problem::Part;
 use crate::definition::{Kind, Node};
 use crate::expression::template::{self, Survey};
 use crate::expression::{Path, Root, Unavailable};
@@ -46,6 +47,21 @@ pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
         let refusal = refusal.or_else(|| elsewhere(path, place.clone(), &Inside::default()));
         refusal.or_else(|| misplaced(pointer, path, place, &[]))
     });
+}
+
+/// Suggests `nodes.KEY` for each expression that begins with the key of a node.
+pub(super) fn suggest_nodes(document: &Value, draft: &Draft, problems: &mut [Problem]) {
+    let keys: BTreeSet<&str> = draft.definition.nodes.iter().map(|node| node.key.as_str()).collect();
+    for problem in problems.iter_mut().filter(|problem| problem.message.starts_with("unknown root ")) {
+        let Part::Piece { start, .. } = problem.part else { continue };
+        let text = document.pointer(&problem.pointer).and_then(Value::as_str).and_then(|text| text.get(start..));
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let root = text.and_then(|text| text.split(|c: char| !is_part(c)).next()).unwrap_or_default();
+        if keys.contains(root) {
+            problem.message = format!("unknown root {root}, did you mean nodes.{root}? (at offset {start})");
+            problem.suggestion = Some(format!("nodes.{root}"));
+        }
+    }
 }
 
 /// The roots that exist only in some fields, for one field.

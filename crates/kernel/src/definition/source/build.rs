@@ -114,7 +114,7 @@ fn broken(text: &str, error: &ScanError) -> Problem {
     match error.kind() {
         ErrorKind::RecursionLimitExceeded => place::at_mark(text, at, Code::TooDeep, &too_deep()),
         ErrorKind::MappingValueNotAllowed => place::at_mark(text, at, Code::Syntax, COLON),
-        _ => place::at_mark(text, at, Code::Syntax, &error.info()),
+        _ => place::at_mark(text, at, Code::Syntax, &format!("{}{}", error.info(), place::unquoted(text, at))),
     }
 }
 

@@ -40,6 +40,14 @@ pub(super) fn at_mark(text: &str, at: Range, code: Code, message: &str) -> Probl
     at_range(text, at, Problem::new(code, "", message))
 }
 
+/// What to add to an error of the parser at the brace of an expression without quotes: inside `{…}` and `[…]`, plain
+/// text ends before a brace.
+pub(super) fn unquoted(text: &str, at: Range) -> &'static str {
+    let is_expression = |(before, rest): (&str, &str)| before.ends_with('$') && rest.starts_with("{{");
+    let found = text.split_at_checked(at.start).is_some_and(is_expression);
+    if found { "; put the expression in quotes: \"${{ … }}\"" } else { "" }
+}
+
 /// The problem at a byte, with its line and column counted.
 pub(super) fn at_byte(text: &str, at: usize, problem: Problem) -> Problem {
     let before = &text[..at];

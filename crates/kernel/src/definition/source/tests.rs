@@ -95,6 +95,18 @@ fn an_anchor_on_a_key_stands_for_the_key() {
 }
 
 #[test]
+fn an_expression_without_quotes_in_braces_is_explained() {
+    check(
+        &["a: {b: ${{ c }}}\n", "a: [x ${{ c }}]\n", "a: ${{ c }}\n"],
+        expect![[r#"
+            1:9 syntax [] while parsing a flow mapping, did not find expected ',' or '}'; put the expression in quotes: "${{ … }}"
+            1:8 syntax [] while parsing a flow sequence, expected ',' or ']'; put the expression in quotes: "${{ … }}"
+            {"a":"${{ c }}"}
+        "#]],
+    );
+}
+
+#[test]
 fn a_mistake_is_reported_with_its_position() {
     check(
         &[
