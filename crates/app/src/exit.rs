@@ -186,9 +186,9 @@ pub(crate) fn report(error: &anyhow::Error, format: Format) -> anyhow::Result<Ex
     }
     let text = format!("{error:#}");
     output::print_note(format!("error: {}", clean(&text)))?;
-    // A single problem is the whole error.
+    // A single problem is the whole error, except for what was being done.
     let problems = refused.map_or(&[][..], api::Error::problems).iter().map(ToString::to_string);
-    for problem in problems.filter(|problem| *problem != text) {
+    for problem in problems.filter(|problem| !text.ends_with(problem.as_str())) {
         output::print_note(format!("  {}", clean(&problem)))?;
     }
     if let Some(advice) = refused.and_then(api::Error::advice) {

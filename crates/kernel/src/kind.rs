@@ -474,7 +474,7 @@ mod tests {
                   publish  /default/more: unknown input more: use one of ok
                   run      WaitForEvent(Config { event: None, matches: None, data: Object {"ok": Object {"type": String("boolean"), "required": Bool(true)}}, on_timeout: Continue, default: Object {"more": Number(1)} })
                 {"data":{"ok":{"type":"boolean"}},"on_timeout":"${{ inputs.word }}","default":{"ok":"no"}}
-                  publish  /default/ok: must be boolean, not text
+                  publish  /default/ok: must be a boolean, not text
                   run      ValidationError /on_timeout: must be one of fail, continue
             "#]],
         );

@@ -278,6 +278,21 @@ impl Error {
         }
     }
 
+    /// The same error with more text for some of its problems.
+    pub(crate) fn explain(mut self, more: impl Fn(&Problem) -> Option<String>) -> Error {
+        if let Error::Refused { detail, problems, .. } = &mut self {
+            for problem in problems {
+                let Some(more) = more(problem) else { continue };
+                let before = problem.to_string();
+                problem.message.push_str(&more);
+                if *detail == before {
+                    *detail = problem.to_string();
+                }
+            }
+        }
+        self
+    }
+
     /// Whether the same request may succeed later.
     pub(crate) fn is_transient(&self) -> bool {
         match self {

@@ -9,6 +9,7 @@
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
+use kernel::definition::problem::{Code, Problem};
 use kernel::{duration, exact};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -35,6 +36,15 @@ pub(crate) fn overlay(mut whole: Option<Value>, fields: &[InputField]) -> anyhow
         set_field(ground, field)?;
     }
     Ok(whole)
+}
+
+/// How to write a field whose value was read as JSON although the input must be text.
+pub(crate) fn how_to_write(fields: &[InputField], problem: &Problem) -> Option<String> {
+    let path: Vec<&str> = problem.pointer.strip_prefix("/input/")?.split('/').collect();
+    let field = fields.iter().rfind(|field| field.path == path)?;
+    let is_of_text = problem.code == Code::WrongType && problem.message.starts_with("must be text");
+    let is_simple = !field.value.is_array() && !field.value.is_object();
+    (is_of_text && is_simple).then(|| format!("; write -i {}='\"{}\"'", path.join("."), field.value))
 }
 
 /// Reads `key=value`; a dot separates the names of nested fields.
@@ -188,6 +198,25 @@ mod tests {
             &[],
             expect!["error: read /nowhere/at/all.json: No such file or directory (os error 2)"],
         );
+    }
+
+    #[test]
+    fn a_text_of_digits_is_shown_with_its_quotes() {
+        let fields = ["a=7", "b.c=true", "d=x", "e=[1]"].map(|text| read_field(text).expect("a field"));
+        let shown = |pointer: &str, message: &str| {
+            how_to_write(&fields, &Problem::new(Code::WrongType, pointer, message)).unwrap_or_default()
+        };
+        assert_eq!(shown("/input/a", "must be text, not a number"), "; write -i a='\"7\"'");
+        assert_eq!(shown("/input/b/c", "must be text or null, not a boolean"), "; write -i b.c='\"true\"'");
+        for (pointer, message) in [
+            ("/input/a", "must be a list, not a number"),
+            ("/input/b", "must be text, not an object"),
+            ("/input/e", "must be text, not a list"),
+            ("/input/f", "must be text, not null"),
+            ("/a", "must be text, not a number"),
+        ] {
+            assert_eq!(shown(pointer, message), "", "{pointer}");
+        }
     }
 
     #[test]

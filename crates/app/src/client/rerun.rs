@@ -83,6 +83,7 @@ impl Execute for RerunArgs {
             .api
             .post_once(&format!("{}/rerun", path(id)), &body, &key)
             .await
+            .map_err(|error| error.explain(|problem| input::how_to_write(&self.fields, problem)))
             .with_context(|| format!("rerun {id}"))?;
         self.follow.started(session, &started).await
     }

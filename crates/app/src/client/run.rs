@@ -105,6 +105,7 @@ impl Execute for RunArgs {
             .api
             .post_once("workflow/executions/start", &body, &key)
             .await
+            .map_err(|error| error.explain(|problem| input::how_to_write(&self.fields, problem)))
             .with_context(|| format!("start {}", self.workflow))?;
         self.follow.started(session, &started).await
     }

@@ -74,7 +74,7 @@ async fn an_input_is_judged_and_its_defaults_are_stored() {
     let tenant = world.tenant("PRO").await;
     let definition = publish(&tenant, ORDER).await;
     let refused = start(&tenant, &definition, json!({ "id": 5, "total": -1 })).await.expect(422);
-    assert_eq!(problems_of(&refused), ["/input/id must be string, not a number", "/input/total must be at least 0"]);
+    assert_eq!(problems_of(&refused), ["/input/id must be text, not a number", "/input/total must be at least 0"]);
     assert_eq!(problems_of(&tenant.try_start(&definition).await.expect(422)), ["/input id is missing"]);
     assert_eq!(world.count(&tenant, "workflow_execution").await, 0);
 

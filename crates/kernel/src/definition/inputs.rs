@@ -52,6 +52,19 @@ names! {
 }
 
 impl Type {
+    /// The type in a message, in the words of `type_name`.
+    fn described(self) -> &'static str {
+        match self {
+            Type::String => "text",
+            Type::Number => "a number",
+            Type::Integer => "a whole number",
+            Type::Boolean => "a boolean",
+            Type::Object => "an object",
+            Type::Array => "a list",
+            Type::Null => "null",
+        }
+    }
+
     fn has(self, value: &Value) -> bool {
         match self {
             Type::Null => value.is_null(),

@@ -678,7 +678,7 @@ fn a_document_has_its_schedules_checked_with_its_inputs() {
         /on/schedule/2/priority: must be a whole number from 1 to 5
         /on/schedule/2/overlap: must be one of skip, buffer_one, allow
         /on/schedule/2/cron: ticks too often: ticks must be at least 10 seconds apart
-        /on/schedule/2/input/region: must be string, not a number
+        /on/schedule/2/input/region: must be text, not a number
         /on/schedule/3: cron is missing
         /on/schedule/4: must be an object, not text"#]]
     .assert_eq(&observed.join("\n"));

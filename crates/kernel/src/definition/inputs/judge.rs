@@ -65,7 +65,7 @@ fn look(
 ) -> Result<(), EvalError> {
     work.step(1)?;
     if !schema.types.is_empty() && !schema.types.iter().any(|kind| kind.has(value)) {
-        let names: Vec<&str> = schema.types.iter().map(|kind| kind.name()).collect();
+        let names: Vec<&str> = schema.types.iter().map(|kind| kind.described()).collect();
         let message = format!("must be {}, not {}", names.join(" or "), type_name(value));
         problems.push(Problem::new(Code::WrongType, at.as_str(), message));
         return Ok(());

@@ -75,22 +75,22 @@ fn every_word_of_a_declaration_counts() {
             {}
               missing_field id is missing
             {"id":5,"n":"1","i":1.5,"state":"old","fixed":1,"list":{},"open":[],"shut":null}
-              wrong_type /id: must be string, not a number
-              wrong_type /n: must be number, not text
-              wrong_type /i: must be integer or null, not a number
+              wrong_type /id: must be text, not a number
+              wrong_type /n: must be a number, not text
+              wrong_type /i: must be a whole number or null, not a number
               bad_value /state: must be one of "new", 3, null
               bad_value /fixed: must be one of {"a":1}
-              wrong_type /list: must be array, not an object
-              wrong_type /open: must be object, not a list
-              wrong_type /shut: must be object, not null
+              wrong_type /list: must be a list, not an object
+              wrong_type /open: must be an object, not a list
+              wrong_type /shut: must be an object, not null
             {"id":"A","n":10,"i":0,"list":[],"open":{"a":1,"b":"x"},"shut":{"aa":1}}
               bad_value /id: must have at least 2 characters
               bad_value /id: must match ^[a-z]+$
               bad_value /n: must be less than 10
               bad_value /i: must be more than 0
               bad_value /list: must have at least 1 items
-              wrong_type /open/a: must be string, not a number
-              wrong_type /open/b: must be number, not text
+              wrong_type /open/a: must be text, not a number
+              wrong_type /open/b: must be a number, not text
               missing_field /shut: b is missing
               unknown_field /shut/aa: unknown input aa, did you mean a?
             {"id":"abcde","n":0,"i":6,"list":[true,1,2]}
@@ -98,8 +98,8 @@ fn every_word_of_a_declaration_counts() {
               bad_value /n: must be at least 1
               bad_value /i: must be at most 5
               bad_value /list: must have at most 2 items
-              wrong_type /list/1: must be boolean, not a number
-              wrong_type /list/2: must be boolean, not a number
+              wrong_type /list/1: must be a boolean, not a number
+              wrong_type /list/2: must be a boolean, not a number
             [1]
               wrong_type must be an object, as the workflow declares its inputs
             "text"
@@ -167,7 +167,7 @@ fn defaults_stand_for_what_is_missing_and_other_inputs_only_if_they_may() {
               unknown_field /nmae: unknown input nmae, did you mean name?
               unknown_field /zebra: unknown input zebra: use one of name, order, lines, none
             {"name":null}
-              wrong_type /name: must be string, not null
+              wrong_type /name: must be text, not null
         "#]],
     );
     let nothing = Inputs::read(&json!({}), false);
