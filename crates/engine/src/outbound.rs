@@ -264,9 +264,9 @@ fn redirect_of(answer: &reqwest::Response) -> Option<String> {
     redirects.then(|| String::from_utf8_lossy(location.as_bytes()).into_owned())
 }
 
-/// Describes a network error. The description reveals nothing but the host.
+/// Describes a network error. The description reveals nothing but the host and the port.
 fn broken(target: &CheckedUrl, error: &reqwest::Error) -> Failure {
-    let host = target.host();
+    let (host, address) = (target.host(), target.address());
     let causes = || iter::successors(error.source(), |cause| (*cause).source());
     if causes().any(|cause| cause.is::<resolver::ClosedAddress>()) {
         return Denied::Closed(host.to_owned()).into();
@@ -275,7 +275,7 @@ fn broken(target: &CheckedUrl, error: &reqwest::Error) -> Failure {
         return target.denied_address().into();
     }
     if error.is_timeout() {
-        return Failure::new(Class::Timeout, format!("cannot connect to {host:?}: timed out"));
+        return Failure::new(Class::Timeout, format!("cannot connect to {address:?}: timed out"));
     }
     if error.is_builder() {
         let message = format!("the request to {host:?} is invalid; check its URL, headers and body");
@@ -284,7 +284,7 @@ fn broken(target: &CheckedUrl, error: &reqwest::Error) -> Failure {
     let mut message = if causes().any(|cause| cause.is::<resolver::NoAddress>()) {
         format!("{host:?} does not resolve to an address")
     } else if error.is_connect() {
-        format!("cannot connect to {host:?}")
+        format!("cannot connect to {address:?}")
     } else if error.is_decode() {
         format!("the response of {host:?} cannot be decoded")
     } else {

@@ -96,11 +96,19 @@ impl CheckedUrl {
         self.url.host_str().unwrap_or_default()
     }
 
+    /// The host and the port.
+    pub(super) fn address(&self) -> String {
+        format!("{}:{}", self.host(), self.port())
+    }
+
+    fn port(&self) -> u16 {
+        // A URL that passed the guard always has a port.
+        self.url.port_or_known_default().unwrap_or_default()
+    }
+
     /// The refusal of this target because its name has an address that is not public.
     pub(super) fn denied_address(&self) -> Denied {
-        // A URL that passed the guard always has a port.
-        let port = self.url.port_or_known_default().unwrap_or_default();
-        Denied::Address { host: self.host().to_owned(), port }
+        Denied::Address { host: self.host().to_owned(), port: self.port() }
     }
 }
 

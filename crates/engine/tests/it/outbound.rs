@@ -478,10 +478,12 @@ async fn a_broken_connection_is_described_without_internals() {
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
     let outbound = outbound(&[free.to_string(), server.entry(), plain_address.to_string()], &[]);
+    let refused = format!("cannot connect to \"{free}\": connection refused");
+    let no_tls = format!("cannot connect to \"{plain_address}\": TLS handshake failed");
     for (url, message) in [
-        (format!("http://{free}/secret?key"), "cannot connect to \"127.0.0.1\": connection refused"),
+        (format!("http://{free}/secret?key"), refused.as_str()),
         ("http://nowhere.example/secret".to_owned(), "\"nowhere.example\" does not resolve to an address"),
-        (format!("https://{plain_address}/secret"), "cannot connect to \"127.0.0.1\": TLS handshake failed"),
+        (format!("https://{plain_address}/secret"), &no_tls),
         (server.url("/secret"), "the connection to \"127.0.0.1\" broke before the response was complete"),
     ] {
         let failure = outbound.send(get(url)).await.expect_err(message);
