@@ -12,7 +12,7 @@ mod root_key;
 mod secret_key;
 mod temporal;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -21,7 +21,7 @@ use kernel::ids::WorkspaceId;
 use private_postgres::{self, Launcher, PrivatePostgres};
 use serde_json::json;
 use server::config::{EngineKind, Settings};
-use server::{Role, Server, ServerOptions, wire};
+use server::{Role, Server, ServerOptions, StartError, wire};
 use store::Store;
 use store::access::key::Secret;
 use store::connect::Target;
@@ -115,7 +115,13 @@ impl DevArgs {
     }
 
     pub(crate) async fn run(self, mut settings: Settings) -> anyhow::Result<()> {
-        let database = PrivatePostgres::start(self.database()?).await.map_err(|error| self.explain(error))?;
+        let options = self.database()?;
+        // No database is created for nothing. If there is one, its error names the process that uses it.
+        if options.ephemeral || !options.data_dir.exists() {
+            let address = settings.http.listen;
+            TcpListener::bind(address).map_err(|source| start_error(StartError::Listen { address, source }))?;
+        }
+        let database = PrivatePostgres::start(options).await.map_err(|error| self.explain(error))?;
         settings.database.url = database.url();
         let temporal = match settings.engine.kind {
             EngineKind::Temporal => {

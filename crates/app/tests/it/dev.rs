@@ -139,6 +139,17 @@ async fn workflows_may_call_programs_of_this_machine_and_callbacks_have_an_addre
 }
 
 #[tokio::test]
+async fn a_taken_port_is_reported_before_a_database_is_created() {
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let data = place.data().display().to_string();
+    let refused = place.user.run(&["dev", "--listen", &address, "--data-dir", &data]).await;
+    assert!(refused.code == 1 && refused.stderr.contains(&address), "{refused:?}");
+    assert!(!place.data().exists());
+}
+
+#[tokio::test]
 async fn an_ephemeral_start_leaves_nothing() {
     let place = Place::new();
     std::fs::create_dir(place.data()).expect("a directory");
