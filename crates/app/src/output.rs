@@ -80,7 +80,7 @@ pub(crate) enum Tone {
 /// The tone of a status, whichever lifecycle it belongs to.
 pub(crate) fn tone_of_status(status: &str) -> Tone {
     match status {
-        "COMPLETED" | "ACTIVE" | "FREE" => Tone::Good,
+        "COMPLETED" | "ACTIVE" => Tone::Good,
         "FAILED" | "TIMED_OUT" | "UNKNOWN" => Tone::Bad,
         "RUNNING" | "CLAIMED" | "DISPATCHED" => Tone::Busy,
         "RETRYING" | "CANCELED" | "PAUSED" | "FULL" => Tone::Warn,

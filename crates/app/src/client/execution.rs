@@ -77,9 +77,6 @@ impl Execute for GetExecutionArgs {
         let execution: Answer<wire::Execution> = session.api.get(&path, &[]).await?;
         let now = if session.format == Format::Table { standing(session, &execution.value).await? } else { Vec::new() };
         session.show(&execution, |execution| card(execution, now, session.stdout))?;
-        if execution.value.status == Status::Pending {
-            session.note(format!("details of the wait: {}", session.hint(&["queue", &id.to_string()])))?;
-        }
         Ok(Exit::Done)
     }
 }

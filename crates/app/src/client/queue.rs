@@ -14,7 +14,7 @@ use super::connection::{Session, WorkspaceArg};
 use super::execution_ref::{self, ExecutionRef};
 use super::page::ListArgs;
 use super::{Connected, Execute, definition};
-use crate::exit::Exit;
+use crate::exit::{Exit, usage_error};
 use crate::output::{self, Cell, StreamStyle};
 
 /// Show why an execution waits; list and dismiss dead letters
@@ -53,13 +53,16 @@ pub(crate) struct GetQueueItemArgs {
 
 /// List dead letters: failed queue items that nobody has dismissed
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "forebay queue ls --failed [OPTIONS]",
+    after_help = "\
 Examples:
   forebay queue ls --failed
-  forebay queue ls --failed --workflow order --workspace acme")]
+  forebay queue ls --failed --workflow order --workspace acme"
+)]
 pub(crate) struct ListDeadLettersArgs {
-    /// List failed items; other items are shown by `forebay queue EXECUTION`
-    #[arg(long, required = true)]
+    /// List failed items, which is required; `forebay ls --status pending` lists executions that wait
+    #[arg(long)]
     failed: bool,
     /// Only dead letters of this workflow, by name or id
     #[arg(long, value_name = "NAME|ID")]
@@ -100,9 +103,14 @@ impl Execute for GetQueueItemArgs {
 
 impl Execute for ListDeadLettersArgs {
     async fn execute(self, session: &Session) -> anyhow::Result<Exit> {
+        if !self.failed {
+            let waiting = session.hint(&["ls", "--status", "pending"]);
+            let text = format!("give --failed to list dead letters; executions that wait are listed by: {waiting}");
+            return Err(usage_error(text));
+        }
         let definition = definition::find_id(session, self.workflow.as_deref(), &self.selection.workspace).await?;
         let given = [
-            ("status", self.failed.then(|| "FAILED".to_owned())),
+            ("status", Some("FAILED".to_owned())),
             ("workflowDefinitionId", definition.map(|id| id.to_string())),
         ];
         let dead_letters = self.selection.fetch(session, "workflow/queue", &given).await?;

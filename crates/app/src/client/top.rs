@@ -150,7 +150,7 @@ fn table(rows: &[Row], style: StreamStyle) -> String {
         let state = if *paused {
             "PAUSED"
         } else if free {
-            "FREE"
+            "ACTIVE"
         } else {
             "FULL"
         };
@@ -209,7 +209,7 @@ mod tests {
         expect![[r#"
             WORKSPACE  TIER  STATE   RUNNING  LIMIT  WAITING  OLDEST  DELAYED  FAILED
             acme       PRO   FULL    5        5      1003+    1m03s   2        7
-            b          PRO   FREE    1        5      1003+    -       2        7
+            b          PRO   ACTIVE  1        5      1003+    -       2        7
             c          PRO   PAUSED  0        5      1003+    -       2        7"#]]
         .assert_eq(&table(&rows, StreamStyle::PLAIN));
     }

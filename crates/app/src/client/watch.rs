@@ -69,6 +69,10 @@ pub(super) async fn follow(session: &Session, id: ExecutionId, timeout: Option<D
     match end? {
         WatchEnd::Ended(execution) => {
             conclude(session, &execution, &view)?;
+            if matches!(execution.value.status, Status::Failed | Status::TimedOut) {
+                session.note(format!("why: {}", session.hint(&["logs", &text])))?;
+                session.note(format!("rerun: {}", session.hint(&["rerun", &text, "--from", "failed"])))?;
+            }
             Ok(Exit::of(execution.value.status))
         }
         WatchEnd::TimedOut(timeout) => {

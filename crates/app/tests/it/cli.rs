@@ -138,6 +138,8 @@ async fn files_are_checked_published_and_run() {
             ! execution <id>
             ! <tag>  FAILED     stop  FAIL  <took>  CONTROL_FLOW_ERROR: no more
             ! <tag>  FAILED in <took>: node stop failed
+            ! why: forebay logs <id>
+            ! rerun: forebay rerun <id> --from failed
             = 3
             $ forebay run nobody
             ! error: there is no workflow nobody; list workflows: forebay workflow ls

@@ -238,7 +238,7 @@ impl Waiting {
                 format!("the workspace is full: {running} of {limit} executions are running")
             }
             Waiting::EngineFull => "the engine is full: it runs as many executions as it can".to_owned(),
-            Waiting::Turn => "it waits only for its turn".to_owned(),
+            Waiting::Turn => "a slot is free, and it starts when its turn comes".to_owned(),
             Waiting::Stuck { error } => format!("the engine makes no progress with it: {error}"),
             Waiting::NoWorker { error } => format!("no worker polls for it: {error}"),
             Waiting::Starting => "it was sent to the engine, and no worker has started it yet".to_owned(),

@@ -92,7 +92,7 @@ fn each_state_has_its_reason() {
             ("failed", Facts { status: Status::Failed, ..ready() }),
         ],
         expect![[r#"
-            ready: it waits only for its turn
+            ready: a slot is free, and it starts when its turn comes
             workspace deleted: its workspace was deleted, so the execution will be marked FAILED
             definition deleted: its definition was deleted, so the execution will be marked FAILED
             workspace paused: its workspace is paused

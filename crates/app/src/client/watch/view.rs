@@ -227,12 +227,19 @@ pub(in crate::client) fn node_detail(node: &ExecutionNode) -> String {
     let parts = match node.status {
         Status::Pending | Status::Skipped => [None, None, None],
         Status::Running => [attempt(), until.map(|at| format!("until {at}")), None],
-        Status::Retrying => [attempt(), error, until.map(|at| format!("again at {at}"))],
+        // The row has the error of the last attempt and the number of the next one.
+        Status::Retrying => [Some(retrying(node.attempt, error, until)), None, None],
         Status::Completed => [message, label, attempt()],
         Status::Failed | Status::Canceled | Status::Unknown => [error, label, attempt()],
     };
     let kept = node.kept_from_execution_id.map(|_| "kept".to_owned());
     kept.into_iter().chain(parts.into_iter().flatten()).collect::<Vec<_>>().join(", ")
+}
+
+fn retrying(next: i32, error: Option<String>, at: Option<String>) -> String {
+    let why = error.map(|error| format!("attempt {}: {error}; ", next - 1)).unwrap_or_default();
+    let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+    format!("{why}attempt {next}{at}")
 }
 
 fn shorten(message: &str) -> String {
@@ -297,7 +304,7 @@ mod tests {
         let first = [node("fetch", "RUNNING", json!({})), node("notify", "PENDING", json!({"attempt": 0}))];
         let failure = json!({"type": "TIMEOUT", "message": "too\u{1b}[2J slow"});
         let second = [
-            node("fetch", "RETRYING", json!({"error": failure, "nextAt": "2030-01-31T09:00:00Z"})),
+            node("fetch", "RETRYING", json!({"attempt": 2, "error": failure, "nextAt": "2030-01-31T09:00:00Z"})),
             node("notify", "PENDING", json!({"attempt": 0})),
         ];
         let third = [node("fetch", "RUNNING", json!({"attempt": 2})), node("notify", "PENDING", json!({"attempt": 0}))];
@@ -316,7 +323,7 @@ mod tests {
             RUNNING    fetch   LOG
             --
             --
-            RETRYING   fetch   LOG  TIMEOUT: too slow, again at 2030-01-31T09:00:00Z
+            RETRYING   fetch   LOG  attempt 1: TIMEOUT: too slow; attempt 2 at 2030-01-31T09:00:00Z
             --
             RUNNING    fetch   LOG  attempt 2
             --

@@ -187,6 +187,8 @@ async fn failures_are_reported_once_and_messages_are_seen() {
             ! execution <id>
             ! <tag>  FAILED     stop  FAIL  <took>  CONTROL_FLOW_ERROR: no more
             ! <tag>  FAILED in <took>: node stop failed
+            ! why: forebay logs <id>
+            ! rerun: forebay rerun <id> --from failed
             = 3
         "#]],
     )

@@ -162,12 +162,7 @@ async fn the_dead_letter_is_listed_and_dismissed() {
             $ forebay queue ls --failed --workflow light
             EXECUTION  WORKFLOW  STATUS  FAILED  REASON
             $ forebay queue ls
-            ! error: the following required arguments were not provided:
-            !  --failed
-            !
-            ! Usage: forebay queue ls --failed --server <URL> --key <KEY>
-            !
-            ! For more information, try '--help'.
+            ! error: give --failed to list dead letters; executions that wait are listed by: forebay ls --status pending
             = 2
             $ forebay queue dismiss @latest:fails
             ! <id>: dismissed

@@ -31,7 +31,6 @@ async fn a_waiting_execution_shows_its_reason_and_a_running_one_its_nodes() {
         waiting    the workspace is full: 1 of 1 executions are running
         held by    <id>
         created    <time>
-        ! details of the wait: forebay queue <id>
         $ forebay queue <id>
         queue      <id>
         status     PENDING
