@@ -109,10 +109,8 @@ impl Execute for ListDeadLettersArgs {
             return Err(usage_error(text));
         }
         let definition = definition::find_id(session, self.workflow.as_deref(), &self.selection.workspace).await?;
-        let given = [
-            ("status", Some("FAILED".to_owned())),
-            ("workflowDefinitionId", definition.map(|id| id.to_string())),
-        ];
+        let given =
+            [("status", Some("FAILED".to_owned())), ("workflowDefinitionId", definition.map(|id| id.to_string()))];
         let dead_letters = self.selection.fetch(session, "workflow/queue", &given).await?;
         dead_letters.show(session, &["EXECUTION", "WORKFLOW", "STATUS", "FAILED", "REASON"], row)?;
         Ok(Exit::Done)
