@@ -29,6 +29,8 @@ struct Busy {
 /// definition and of many keys, dead letters, a long history, and a few ready items.
 async fn busy() -> Busy {
     let world = World::new().await;
+    // A claim moves a mark at random, which costs more.
+    world.move_marks(false).await;
     let full = world.workspace_weighing("FREE", 1, Some(9)).await;
     let flood = world.definition(full, Limits::default()).await;
     world.accept_many(full, flood, 1).await;
@@ -93,7 +95,8 @@ async fn a_claim_beside_a_flood_touches_few_buffers() {
         if analysed {
             world.client.batch_execute("ANALYZE").await.expect("statistics");
         }
-        for (engine, bound) in [(None, 300), (Some(ENGINE), 450)] {
+        for (engine, bound, moves_a_mark) in [(None, 300, false), (Some(ENGINE), 450, false), (None, 500, true)] {
+            world.move_marks(moves_a_mark).await;
             let (wanted, asked) = (vec![10], vec![workspace.0]);
             let (semantics, protocol) = (kernel::SEMANTICS, store::release::PROTOCOL);
             let params: [&(dyn ToSql + Sync); 7] = [&asked, &wanted, &id, &world.me.0, &engine, &semantics, &protocol];
@@ -232,6 +235,7 @@ async fn what_belongs_to_a_root_is_found_without_reading_other_executions() {
 #[tokio::test]
 async fn plans_made_while_the_queue_was_empty_are_not_kept_when_it_fills() {
     let world = World::new().await;
+    world.move_marks(false).await;
     let workspace = world.workspace_weighing("ENTERPRISE", 1, Some(9)).await;
     let definition = world.definition(workspace, Limits::default()).await;
     world.client.batch_execute("VACUUM ANALYZE").await.expect("statistics of empty tables");

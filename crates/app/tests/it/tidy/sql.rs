@@ -24,7 +24,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("forebay_r1.open_wait", 84),
     ("forebay_r1.record", 161),
     ("forebay_r1.report_attempts", 84),
-    ("forebay_r1.retire_executions", 65),
+    ("forebay_r1.retire_executions", 66),
     ("forebay_r1.sample_shard", 75),
     ("forebay_r1.start_jobs", 102),
 ];
